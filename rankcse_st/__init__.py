@@ -2,4 +2,17 @@
 
 from __future__ import annotations
 
+from rankcse_st.collator import TextCollator
+from rankcse_st.losses import ListwiseDistillationLoss, RankCSELoss, RankingConsistencyLoss
+from rankcse_st.teachers import Teacher, TeacherEnsemble
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "ListwiseDistillationLoss",
+    "RankCSELoss",
+    "RankingConsistencyLoss",
+    "Teacher",
+    "TeacherEnsemble",
+    "TextCollator",
+]

@@ -104,7 +104,9 @@ def listnet(
     Returns:
         The scalar loss, or (N,) values. Its minimum is the entropy of the teachers' distribution, not 0.
     """
-    _check(scores, mask, teacher_scores, student_temperature=student_temperature, teacher_temperature=teacher_temperature)
+    _check(
+        scores, mask, teacher_scores, student_temperature=student_temperature, teacher_temperature=teacher_temperature
+    )
     teacher_p = _log_softmax(teacher_scores.detach(), teacher_temperature, mask).exp()
     log_p = _log_softmax(scores, student_temperature, mask)
     return _reduce(-(teacher_p.to(log_p.dtype) * log_p).sum(1), mask, scores, reduction)
@@ -219,7 +221,9 @@ def _check(scores: Tensor, mask: Tensor | None, other: Tensor | None = None, **t
     if scores.ndim != 2:
         raise ValueError(f"Expected a score matrix (anchors, candidates), got shape {tuple(scores.shape)}.")
     if other is not None and other.shape != scores.shape:
-        raise ValueError(f"Two score matrices of one shape are needed, got {tuple(scores.shape)} and {tuple(other.shape)}.")
+        raise ValueError(
+            f"Two score matrices of one shape are needed, got {tuple(scores.shape)} and {tuple(other.shape)}."
+        )
     if mask is not None and (mask.shape != scores.shape or mask.dtype != torch.bool):
         raise ValueError(
             f"mask must be a boolean matrix of the scores' shape {tuple(scores.shape)}, "

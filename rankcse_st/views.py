@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rankcse_st.collator import COLUMN_KEY, TEXT_KEY
+
 Features = dict[str, Any]
 
 # The batch's own dictionary carries what belongs to the batch. Wrapper losses call the inner loss several times with
@@ -21,7 +23,7 @@ Features = dict[str, Any]
 # the dicts that the model was given: these must be the same objects from call to call, and live no longer than the batch.
 _PLAN = "_rankcse_views"
 # Keys that are for the loss, not for the model.
-_NOT_FOR_THE_MODEL = frozenset({_PLAN, "text"})
+_NOT_FOR_THE_MODEL = frozenset({_PLAN, TEXT_KEY, COLUMN_KEY})
 
 
 @dataclass

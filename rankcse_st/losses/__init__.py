@@ -1,1 +1,9 @@
+"""The losses, for ``SentenceTransformerTrainer``."""
+
 from __future__ import annotations
+
+from rankcse_st.losses.listwise_distillation import ListwiseDistillationLoss
+from rankcse_st.losses.rankcse import RankCSELoss
+from rankcse_st.losses.ranking_consistency import RankingConsistencyLoss
+
+__all__ = ["ListwiseDistillationLoss", "RankCSELoss", "RankingConsistencyLoss"]

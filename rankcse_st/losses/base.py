@@ -1,0 +1,239 @@
+"""What the three losses share: from the trainer's features and labels to the weighted parts of the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from rankcse_st.functional import mean_over_lists
+from rankcse_st.live import LiveTeachers, unwrap
+from rankcse_st.losses.gather import check_equal_batches, get_world_size, mean_over_processes
+from rankcse_st.losses.labels import LabelForm, TeacherScores, TeacherVectors, read_labels, undo_truncation
+from rankcse_st.losses.lists import ExplicitLists, InBatchLists, Terms
+from rankcse_st.losses.parts import LossParts
+from rankcse_st.teachers import TeacherEnsemble, TeacherLike
+from rankcse_st.views import Features, embed_views, first_comparison, row_keys
+
+# Cosines of normalised embeddings are sharpened to the paper's scale; grades such as 0 to 3 must not be.
+COSINE_TEACHER_TEMPERATURE = 0.025
+GRADE_TEACHER_TEMPERATURE = 1.0
+
+CITATION = """
+@inproceedings{liu-etal-2023-rankcse,
+    title = "{R}ank{CSE}: Unsupervised Sentence Representations Learning via Learning to Rank",
+    author = "Liu, Jiduan and Liu, Jiahao and Wang, Qifan and Wang, Jingang and Wu, Wei and Xian, Yunsen and Zhao, Dongyan and Chen, Kai and Yan, Rui",
+    booktitle = "Proceedings of the 61st Annual Meeting of the Association for Computational Linguistics (Volume 1: Long Papers)",
+    month = jul,
+    year = "2023",
+    address = "Toronto, Canada",
+    publisher = "Association for Computational Linguistics",
+    url = "https://aclanthology.org/2023.acl-long.771/",
+    doi = "10.18653/v1/2023.acl-long.771",
+    pages = "13785--13802",
+}
+"""  # noqa: E501
+
+
+class RankingLoss(nn.Module):
+    """Base of the losses: not for use by itself.
+
+    ``self.model`` is at top level, where the trainer swaps in the wrapped model; the teachers are in no module, so
+    that they are in no ``parameters()``, ``state_dict()``, optimizer or checkpoint and are never taken for the student.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        terms: Terms,
+        *,
+        teacher_temperature: float | None = None,
+        teachers: TeacherEnsemble | TeacherLike | Sequence[TeacherLike] | None = None,
+        views: int | None = None,
+        in_batch_terms: bool = False,
+        label_form: LabelForm | None = None,
+        normalize_labels: bool = False,
+        mask_duplicates: bool = True,
+        gather_across_devices: bool = False,
+        teacher_cache_size: int = 65_536,
+    ) -> None:
+        super().__init__()
+        if teacher_temperature is not None:
+            terms = replace(terms, teacher_temperature=teacher_temperature)
+        if views not in (None, 1, 2):
+            raise ValueError(f"views must be None, 1 or 2, got {views!r}.")
+        if views == 1 and terms.needs_two_views:
+            raise ValueError(
+                "views=1 leaves the contrastive and consistency terms nothing to compare: they need two views. "
+                "Pass views=2 or None, or set contrastive_weight=0 and consistency_weight=0."
+            )
+        if label_form not in (None, "vectors", "scores"):
+            raise ValueError(f'label_form must be None, "vectors" or "scores", got {label_form!r}.')
+        if teachers is not None and not terms.distillation_weight:
+            raise ValueError(
+                "teachers are given but distillation_weight is 0: give it a weight, or leave teachers out."
+            )
+        self.model = model
+        self.terms = terms
+        self.teacher_temperature = teacher_temperature
+        self.teachers = None if teachers is None else LiveTeachers(teachers, cache_size=teacher_cache_size)
+        self.views = views
+        self.in_batch_terms = in_batch_terms
+        self.label_form = label_form
+        self.normalize_labels = normalize_labels
+        self.mask_duplicates = mask_duplicates
+        self.gather_across_devices = gather_across_devices
+
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor | LossParts:
+        columns = list(sentence_features)
+        if labels is not None and self.teachers is not None:
+            raise ValueError(
+                f"{type(self).__name__} has live teachers and the dataset has a label column as well: which of the two "
+                "is meant? Remove the label column, or construct the loss without teachers."
+            )
+        embeddings = embed_views(self.model, columns, self._number_of_views(len(columns)))
+        teacher = self._teacher(columns, labels, embeddings)
+        if not isinstance(teacher, TeacherScores):
+            self._check_views_differ(columns, embeddings)
+        return self._loss(embeddings, teacher, self._keys(columns, len(embeddings)))
+
+    def compute_loss_from_embeddings(
+        self, embeddings: Sequence[Tensor], labels: Tensor | None = None
+    ) -> Tensor | LossParts:
+        """The loss of embeddings computed elsewhere.
+
+        Args:
+            embeddings: One (B, d) tensor per view or text column.
+            labels: As for the loss itself; two views of one column share (B, D) score vectors.
+        """
+        teacher = None if labels is None else self._read(labels, embeddings, len(embeddings))
+        return self._loss(embeddings, teacher, None)
+
+    def _number_of_views(self, columns: int) -> int:
+        if columns == 1:
+            return self.views or (2 if self.terms.needs_two_views else 1)
+        if self.views == 1:
+            raise ValueError(f"views=1 is for a single text column, but the dataset has {columns}.")
+        return 1
+
+    def _read(
+        self, labels: Tensor, embeddings: Sequence[Tensor], columns: int
+    ) -> TeacherVectors | TeacherScores | None:
+        if not self.terms.distillation_weight:
+            return None
+        width = unwrap(self.model).get_embedding_dimension()
+        labels = undo_truncation(labels, embeddings[0].shape[-1], width)
+        return read_labels(
+            labels,
+            batch_size=len(embeddings[0]),
+            columns=columns,
+            form=self.label_form,
+            normalize=self.normalize_labels,
+        )
+
+    def _teacher(
+        self, columns: list[Features], labels: Tensor | None, embeddings: Sequence[Tensor]
+    ) -> TeacherVectors | TeacherScores | None:
+        """The teachers' word on a batch, from its labels or from live teachers."""
+        if not self.terms.distillation_weight:
+            return None
+        if labels is None:
+            if self.teachers is None:
+                raise ValueError(
+                    f"{type(self).__name__} distils from teachers, but the dataset has no label column and no live "
+                    "teachers were given. Attach scores with TeacherScoreDataset.from_dataset(dataset, teachers), pass "
+                    "teachers=[...] to the loss, or set distillation_weight=0."
+                )
+            labels = self.teachers(self.model, columns, explicit=self.label_form == "scores").to(embeddings[0].device)
+        return self._read(labels, embeddings, len(columns))
+
+    def _check_views_differ(self, columns: list[Features], embeddings: Sequence[Tensor]) -> None:
+        """Two equal views make the contrastive term trivial and the consistency term 0, without anyone being told."""
+        if not (self.model.training and self.terms.needs_two_views):
+            return
+        # Only once per batch: the earlier layers that AdaptiveLayerLoss asks for may well lack dropout.
+        if first_comparison(columns) and torch.equal(embeddings[0], embeddings[1]):
+            raise ValueError(
+                "The two views of the first training batch are equal: no dropout acts in the model, so that the "
+                "contrastive and consistency terms have nothing to learn from. Many current encoders ship with dropout "
+                "0.0: turn it on with rankcse_st.set_dropout(model, 0.1). Where a model has none at all, such as "
+                "StaticEmbedding, train by distillation alone: contrastive_weight=0, consistency_weight=0."
+            )
+
+    def _keys(self, columns: list[Features], views: int) -> list[Tensor] | None:
+        if not (self.mask_duplicates and self.terms.contrastive_weight):
+            return None
+        keys = [row_keys(features) for features in columns]
+        keys = keys * views if len(keys) == 1 else keys
+        present = [key for key in keys if key is not None]
+        return present if len(present) == len(keys) else None
+
+    def _loss(
+        self,
+        embeddings: Sequence[Tensor],
+        teacher: TeacherVectors | TeacherScores | None,
+        keys: Sequence[Tensor] | None,
+    ) -> Tensor | LossParts:
+        # Similarities in half precision would tie what differs: everything from here on is in float32 at least.
+        with torch.autocast(embeddings[0].device.type, enabled=False):
+            embeddings = [e if e.dtype in (torch.float32, torch.float64) else e.float() for e in embeddings]
+            parts: dict[str, Tensor] = {}
+            for terms, lists in self._lists(embeddings, teacher, keys):
+                for name, (values, lengths) in lists.values(terms, slice(0, lists.size)).items():
+                    parts[name] = getattr(terms, f"{name}_weight") * self._mean(values, lengths)
+        return self._result(parts)
+
+    def _lists(
+        self,
+        embeddings: Sequence[Tensor],
+        teacher: TeacherVectors | TeacherScores | None,
+        keys: Sequence[Tensor] | None,
+    ) -> list[tuple[Terms, InBatchLists | ExplicitLists]]:
+        """The lists that the batch forms, each with the terms to compute on it."""
+        explicit = isinstance(teacher, TeacherScores)
+        temperature = self.teacher_temperature or (
+            GRADE_TEACHER_TEMPERATURE if explicit else COSINE_TEACHER_TEMPERATURE
+        )
+        terms = replace(self.terms, teacher_temperature=temperature)
+        if self.gather_across_devices:
+            check_equal_batches(len(embeddings[0]), embeddings[0].device, self.model.training)
+        if not isinstance(teacher, TeacherScores):
+            lists = InBatchLists(embeddings, teacher, keys, across_devices=self.gather_across_devices)
+            return [(terms, lists)]
+        result: list[tuple[Terms, InBatchLists | ExplicitLists]] = [
+            (replace(terms, contrastive_weight=0, consistency_weight=0), ExplicitLists(embeddings, teacher))
+        ]
+        if self.in_batch_terms and terms.needs_two_views:
+            present = ~teacher.values.isnan()
+            lists = InBatchLists(embeddings, None, keys, present, across_devices=self.gather_across_devices)
+            result.append((replace(terms, distillation_weight=0), lists))
+        return result
+
+    def _mean(self, values: Tensor, lengths: Tensor) -> Tensor:
+        if not (self.gather_across_devices and get_world_size() > 1):
+            return mean_over_lists(values, lengths)
+        count = mean_over_processes((lengths > 1).sum().to(values.dtype))
+        return values.sum() / torch.where(count > 0, count, 1.0)
+
+    def _result(self, parts: dict[str, Tensor]) -> Tensor | LossParts:
+        """The parts as the trainer is to see them: a dict that it logs, or the one part of a loss of one term."""
+        return LossParts(parts)
+
+    @property
+    def citation(self) -> str:
+        return CITATION
+
+    def _config(self, without: Collection[str] = ()) -> dict[str, Any]:
+        config = {
+            **asdict(self.terms),
+            "teacher_temperature": self.teacher_temperature,
+            "include_positive": self.terms.keeps_positive,
+            "views": self.views,
+            "teachers": None if self.teachers is None else self.teachers.names,
+            "gather_across_devices": self.gather_across_devices,
+        }
+        return {name: value for name, value in config.items() if name not in without}
