@@ -158,8 +158,6 @@ def _build_transformer(
     modules: tuple[torch.nn.Module, ...],
     **config: Any,
 ) -> SentenceTransformer:
-    names = ["input_ids", "token_type_ids", "attention_mask"]
-    tokenizer.model_input_names = names if recipe.token_type_ids else [name for name in names if "type" not in name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         backbone = recipe.model(recipe.config(vocab_size=len(tokenizer), **(recipe.arguments | config)))
@@ -167,5 +165,7 @@ def _build_transformer(
         backbone.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         transformer = Transformer(folder)
+    if recipe.token_type_ids:
+        transformer.tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     pooling = Pooling(transformer.get_embedding_dimension(), recipe.pooling)
     return SentenceTransformer(modules=[transformer, pooling, *modules], device="cpu")
