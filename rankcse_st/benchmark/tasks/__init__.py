@@ -1,0 +1,1 @@
+"""MTEB task classes. Importing a module of this package imports ``mteb``: do so inside functions only."""
