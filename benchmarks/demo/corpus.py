@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Tests hold fixtures rather than prose; the others are vendored or generated.
-SKIPPED_FOLDERS = {"__pycache__", "idle_test", "lib2to3", "pydoc_data", "site-packages", "dist-packages", "test", "tests"}
+SKIPPED_FOLDERS = {
+    "__pycache__",
+    "idle_test",
+    "lib2to3",
+    "pydoc_data",
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+}
 
 MIN_WORDS, MAX_WORDS = 4, 40
 

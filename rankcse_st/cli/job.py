@@ -1,0 +1,279 @@
+"""One run of ``rankcse-st train``: checks first, then models and scores, then training and its report."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rankcse_st.cli.console import INTERRUPTED, MAIN_PROCESS, fail, print_metrics, say
+from rankcse_st.cli.files import Pairs, check_model_name, corpus_sha256, read_all_pairs, read_sentences
+from rankcse_st.cli.record import CONFIG_FILE, HELD_OUT_FILE, check_same_run, versions, write_config, write_record
+from rankcse_st.cli.teachers import TeacherOptions
+from rankcse_st.training import CHECKPOINTS, TrainingOptions, build_trainer, last_checkpoint, load_student
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.evaluation import BaseEvaluator
+
+# Ranks of fewer sentences say nothing.
+FEWEST_HELD_OUT = 3
+
+
+@dataclass
+class TrainingJob:
+    """What the command was asked to do; :meth:`check`, :meth:`prepare` and :meth:`run` do it, in this order."""
+
+    options: TrainingOptions
+    output: Path
+    teachers: TeacherOptions | None = None
+    teacher_batch_size: int = 64
+    sentences: Path | None = None
+    scores: Path | None = None
+    cache_dir: Path | None = None
+    held_out: int | None = None
+    sts: Sequence[Path] = ()
+    resume: bool = False
+    push_to_hub: str | None = None
+    private: bool = False
+
+    corpus: list[str] = field(default_factory=list, init=False)
+    pairs: list[Pairs] = field(default_factory=list, init=False)
+    record: dict[str, Any] = field(default_factory=dict, init=False)
+    evaluators: list[BaseEvaluator] = field(default_factory=list, init=False)
+    student: SentenceTransformer = field(init=False)
+    train_dataset: Dataset = field(init=False)
+
+    def check(self) -> None:
+        """Find whatever is wrong with files, folders and combinations of options before anything is loaded.
+
+        Raises:
+            ValueError: If options contradict each other, or a file holds something else than expected.
+            FileNotFoundError: If a file or a model is missing.
+        """
+        check_model_name(self.options.student, "student")
+        self._check_sources()
+        self._check_output()
+        self._check_hub()
+        self.pairs = read_all_pairs(self.sts)
+        if self.sentences is not None:
+            found = read_sentences(self.sentences)
+            say(f"{self.sentences}: {found.describe()}.")
+            self.corpus = found.sentences
+            self._number_held_out()
+
+    def prepare(self) -> None:
+        """Load the student, score the sentences (or read their scores) and hold some out.
+
+        Raises:
+            ValueError: As :func:`~rankcse_st.training.load_student` and the teachers.
+        """
+        self.student = load_student(self.options)
+
+        from rankcse_st.cli.scoring import load_scores, sts_evaluators
+
+        scored = None
+        if self.scores is not None:
+            scored = load_scores(self.scores)
+            self.corpus = list(scored["sentence"])
+            say(f"{self.scores}: {len(self.corpus):,} scored sentences.")
+        self._begin_record()
+        held, rest = self._split()
+        if self.teachers is not None:
+            scored = self._score()
+        if scored is not None and held:
+            self.evaluators.append(self._agreement(scored, held))
+        self.evaluators += sts_evaluators(self.pairs)
+        if scored is not None and self.options.weights[2]:
+            self.train_dataset = scored.select(rest)
+        else:
+            from datasets import Dataset
+
+            self.train_dataset = Dataset.from_dict({"sentence": [self.corpus[i] for i in rest]})
+        if MAIN_PROCESS:
+            lines = "".join(f"{self.corpus[i]}\n" for i in held)
+            (self.output / HELD_OUT_FILE).write_text(lines, encoding="utf-8")
+
+    def run(self) -> None:
+        """Measure, train, measure again, save and report."""
+        checkpoint = last_checkpoint(self.output) if self.resume else None
+        if self.resume:
+            say(
+                f"Resuming from {checkpoint}."
+                if checkpoint
+                else "There is no checkpoint to resume from: starting anew."
+            )
+        before = self._measure()
+        trainer = build_trainer(self.options, self.student, self.train_dataset, self.output, evaluators=self.evaluators)
+        start = time.perf_counter()
+        try:
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        except KeyboardInterrupt:
+            raise fail(f"Interrupted. Go on with: {self._again('--resume')}", INTERRUPTED) from None
+        if not trainer.is_world_process_zero():
+            return
+        seconds = round(time.perf_counter() - start, 2)
+        after = self._measure()
+        self.student.save_pretrained(str(self.output))
+        self.record |= {"before": before, "after": after, "train_seconds": seconds}
+        write_record(self.output, self.record)
+        if after:
+            print_metrics(f"{self.options.student}, before and after", {"before": before, "after": after})
+        self._say_next()
+        self._push()
+
+    # --- checks --------------------------------------------------------------------------------------------------
+
+    def _check_sources(self) -> None:
+        if self.scores is not None:
+            given = [name for name, value in (("--teacher", self.teachers), ("--sentences", self.sentences)) if value]
+            if given:
+                raise ValueError(f"--scores holds sentences and scores already: leave out {' and '.join(given)}.")
+            if not (self.scores / "dataset_info.json").is_file():
+                raise FileNotFoundError(
+                    f"There is no scored dataset at {self.scores}: give a folder that 'rankcse-st score' wrote."
+                )
+            return
+        if self.sentences is None:
+            raise ValueError("No sentences are given: name a text file with --sentences, or a folder with --scores.")
+        if self.teachers is None and self.options.weights[2]:
+            raise ValueError(
+                "Distillation needs a teacher: name at least one with --teacher, or a folder with --scores."
+            )
+        if self.teachers is not None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError(
+                "With several processes the sentences are scored beforehand, once: call 'rankcse-st score' with the "
+                "same --teacher and --sentences, then train with --scores."
+            )
+
+    def _check_output(self) -> None:
+        if self.output.exists() and not self.output.is_dir():
+            raise ValueError(f"The output {self.output} is a file: give a folder.")
+        if self.resume:
+            return
+        if (self.output / "modules.json").is_file():
+            raise ValueError(
+                f"The output folder {self.output} already holds a model: choose another one, or train it further with "
+                "--resume."
+            )
+        if (self.output / CHECKPOINTS).is_dir() and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            raise ValueError(
+                f"The output folder {self.output} holds a training that was not finished: go on with --resume, or "
+                "choose another one."
+            )
+
+    def _check_hub(self) -> None:
+        if self.push_to_hub is None:
+            return
+        from huggingface_hub import get_token
+        from huggingface_hub.constants import HF_HUB_OFFLINE
+
+        if HF_HUB_OFFLINE:
+            raise ValueError("--push-to-hub needs the network, but HF_HUB_OFFLINE is set.")
+        if not get_token():
+            raise ValueError("--push-to-hub needs a token of the Hugging Face Hub: call 'hf auth login' first.")
+
+    # --- data ----------------------------------------------------------------------------------------------------
+
+    def _number_held_out(self) -> int:
+        total = len(self.corpus)
+        number = self.held_out
+        if number is None:
+            number = max(FEWEST_HELD_OUT, min(1000, total // 10))
+        if 0 < number < FEWEST_HELD_OUT:
+            raise ValueError(f"--held-out must be 0 or at least {FEWEST_HELD_OUT}, to rank them, but got {number}.")
+        if total - number < 2:
+            raise ValueError(
+                f"There are {total} sentences, of which {number} are held out (--held-out): at least 2 must be left to "
+                "train on."
+            )
+        return number
+
+    def _split(self) -> tuple[list[int], list[int]]:
+        """Positions held out and positions trained on; the same for the same sentences and seed."""
+        everything = range(len(self.corpus))
+        held = set(random.Random(self.options.seed).sample(everything, self._number_held_out()))
+        return sorted(held), [i for i in everything if i not in held]
+
+    def _score(self) -> Dataset:
+        from rankcse_st.cli.scoring import score_sentences
+
+        assert self.teachers is not None
+        ensemble = self.teachers.load(batch_size=self.teacher_batch_size, cpu=self.options.cpu)
+        scored = score_sentences(self.corpus, ensemble, self.cache_dir or self.output / "scores")
+        self.record["teachers"] = ensemble.describe()
+        return scored
+
+    def _agreement(self, scored: Dataset, held: Sequence[int]) -> BaseEvaluator:
+        from rankcse_st.cli.scoring import score_vectors
+        from rankcse_st.evaluation import TeacherAgreementEvaluator
+
+        sentences = [self.corpus[i] for i in held]
+        return TeacherAgreementEvaluator(sentences, score_vectors(scored, held), name="held_out", batch_size=64)
+
+    # --- report --------------------------------------------------------------------------------------------------
+
+    def _begin_record(self) -> None:
+        self.record = {
+            "options": asdict(self.options),
+            "sentences": len(self.corpus),
+            "corpus_sha256": corpus_sha256(self.corpus),
+            "versions": versions(),
+        }
+        if self.resume:
+            check_same_run(self.output, self.record)
+        if MAIN_PROCESS:
+            self.output.mkdir(parents=True, exist_ok=True)
+            write_record(self.output, self.record)
+            write_config(self.output, self._as_config())
+
+    def _as_config(self) -> dict[str, Any]:
+        teachers = {} if self.teachers is None else self.teachers.as_config()
+        return {
+            **{name: str(value) if value else None for name, value in self._paths().items()},
+            **teachers,
+            "teacher-batch-size": self.teacher_batch_size,
+            **asdict(self.options),
+            "held-out": self.held_out,
+            "sts": [str(path) for path in self.sts],
+        }
+
+    def _paths(self) -> dict[str, Path | None]:
+        return {"output": self.output, "sentences": self.sentences, "scores": self.scores, "cache-dir": self.cache_dir}
+
+    def _measure(self) -> dict[str, float]:
+        from rankcse_st.cli.scoring import measure
+
+        return measure(self.student, self.evaluators) if MAIN_PROCESS else {}
+
+    def _again(self, *more: str) -> str:
+        return shlex.join(["rankcse-st", "train", "--config", str(self.output / CONFIG_FILE), *more])
+
+    def _say_next(self) -> None:
+        load = f"m = SentenceTransformer({str(self.output)!r}); print(m.encode(['A sentence.']).shape)"
+        code = f"from sentence_transformers import SentenceTransformer; {load}"
+        compare = ["rankcse-st", "evaluate", str(self.output), self.options.student]
+        if self.teachers is not None:
+            compare += [*self.teachers.as_arguments(), "--sentences", str(self.output / HELD_OUT_FILE)]
+        for path in self.sts:
+            compare += ["--sts", str(path)]
+        say(f"\nThe model is in {self.output}. Next:")
+        say(f"  use it:      python -c {shlex.quote(code)}")
+        if len(compare) > 4:
+            say(f"  compare it:  {shlex.join(compare)}")
+        say(f"  train on:    {self._again('--resume', '--epochs', f'{2 * self.options.epochs:g}')}")
+
+    def _push(self) -> None:
+        if self.push_to_hub is None:
+            return
+        try:
+            url = self.student.push_to_hub(self.push_to_hub, private=self.private or None, exist_ok=True)
+        except Exception as error:
+            raise fail(f"The model is saved in {self.output}, but the upload failed: {error}", 1) from error
+        say(f"Uploaded: {url}")
