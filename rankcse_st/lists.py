@@ -24,10 +24,12 @@ def score_lists_each(
     anchor_column: str | None = None,
     candidate_columns: Sequence[str] | None = None,
     show_progress_bar: bool = False,
+    indices: Sequence[int] | None = None,
 ) -> list[Tensor]:
-    """One ``(n, K)`` float32 tensor of scores for each active teacher, NaN where a candidate is missing.
+    """One ``(n, K)`` float32 tensor of scores for each teacher of ``indices``, NaN where a candidate is missing.
 
-    See :meth:`rankcse_st.teachers.TeacherEnsemble.score_lists` for the arguments.
+    All active teachers are asked by default. See :meth:`rankcse_st.teachers.TeacherEnsemble.score_lists` for the other
+    arguments.
     """
     anchors = check_texts(anchors, "anchors")
     width = _check_candidates(anchors, candidates)
@@ -42,7 +44,7 @@ def score_lists_each(
     ]
     check_texts([candidate for _, _, candidate in pairs], "candidates")
     each = []
-    for k in ensemble.active:
+    for k in ensemble.active if indices is None else indices:
         scores = torch.full((len(anchors), width), torch.nan)
         if isinstance(ensemble.load(k), CrossEncoder):
             found = _by_cross_encoder(ensemble, k, anchors, pairs, anchor_column, columns, show_progress_bar)

@@ -142,8 +142,9 @@ class TeacherEnsemble:
         self.batch_size = batch_size
         self.device = device
         self.dtype = dtype
-        self._weights = [float(teacher.weight) / total for teacher in self.teachers]
-        self.weights = torch.tensor(self._weights, dtype=torch.float32)
+        #: The weights of all teachers, summing to 1, exactly; ``weights`` holds them in float32.
+        self.relative_weights = [float(teacher.weight) / total for teacher in self.teachers]
+        self.weights = torch.tensor(self.relative_weights, dtype=torch.float32)
         # Standard deviation of the scores of each active teacher, where the weights were calibrated.
         self.spreads: dict[int, float] | None = None
         # Names and paths that are loaded, shared by teachers that differ in prompt or length only.
@@ -200,7 +201,7 @@ class TeacherEnsemble:
     @property
     def fingerprint(self) -> str:
         """Identity of the scores: the same for the same teachers, options and weights in every process."""
-        return hash_json([[self.teacher_fingerprint(k), self._weights[k]] for k in self.active])
+        return hash_json([[self.teacher_fingerprint(k), self.relative_weights[k]] for k in self.active])
 
     def teacher_fingerprint(self, index: int, column: str | None = None) -> str:
         """Identity of one teacher's embeddings of one column, whatever its weight (see :mod:`rankcse_st.fingerprints`).
@@ -226,7 +227,7 @@ class TeacherEnsemble:
         """What makes the scores, one JSON-able dictionary for each teacher; loads the teachers of weight above 0."""
         described = []
         for k, teacher in enumerate(self.teachers):
-            record: dict[str, Any] = {"model": teacher.name, "weight": self._weights[k]}
+            record: dict[str, Any] = {"model": teacher.name, "weight": self.relative_weights[k]}
             if teacher.weight > 0:
                 model = self.load(k)
                 length = teacher.max_seq_length or model.max_seq_length
@@ -294,7 +295,7 @@ class TeacherEnsemble:
     def combine(self, embeddings: Sequence[Tensor]) -> Tensor:
         """Score vectors ``(n, dimension)`` from each active teacher's unit embeddings ``(n, dimensions[k])``."""
         return torch.cat(
-            [math.sqrt(self._weights[k]) * unit for k, unit in zip(self.active, embeddings, strict=True)], dim=1
+            [math.sqrt(self.relative_weights[k]) * unit for k, unit in zip(self.active, embeddings, strict=True)], dim=1
         )
 
     def score_lists(
@@ -326,7 +327,7 @@ class TeacherEnsemble:
 
     def combine_lists(self, scores: Sequence[Tensor]) -> Tensor:
         """The ensemble's ``(n, K)`` scores from each active teacher's."""
-        weighted = [self._weights[k] * one.double() for k, one in zip(self.active, scores, strict=True)]
+        weighted = [self.relative_weights[k] * one.double() for k, one in zip(self.active, scores, strict=True)]
         return torch.stack(weighted).sum(dim=0).float()
 
     def calibrate(self, sentences: Sequence[str], *, sample_size: int = 1000, seed: int = 0) -> TeacherEnsemble:
@@ -356,7 +357,7 @@ class TeacherEnsemble:
         if len(spreads) != len(self.active):
             raise ValueError(f"There are {len(self.active)} teachers of weight above 0, but {len(spreads)} spreads.")
         weights = calibrated_weights(
-            [self._weights[k] for k in self.active], spreads, [self.teachers[k].name for k in self.active]
+            [self.relative_weights[k] for k in self.active], spreads, [self.teachers[k].name for k in self.active]
         )
         everyone = [0.0] * len(self.teachers)
         for k, weight in zip(self.active, weights, strict=True):
