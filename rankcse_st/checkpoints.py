@@ -41,7 +41,7 @@ def load_teacher_model(
     name = os.fspath(name)
     _check_path(name)
     options: dict[str, Any] = {
-        "device": None if device is None else str(device),
+        "device": str(device) if device is not None else _device_of_process(),
         # Left alone, transformers loads a half-precision checkpoint in half precision.
         "model_kwargs": {"dtype": dtype},
     }
@@ -155,6 +155,13 @@ def _check_path(name: str) -> None:
     looks_like_path = name.startswith((".", "~", os.sep)) or name.count("/") > 1 or (os.sep != "/" and os.sep in name)
     if looks_like_path and not Path(name).exists():
         raise FileNotFoundError(f"There is no teacher at {name!r}: give an existing folder or a name on the Hub.")
+
+
+def _device_of_process() -> str | None:
+    """The GPU that a launcher means for this process; sentence-transformers would put all on the first one."""
+    if torch.cuda.is_available() and "LOCAL_RANK" in os.environ:
+        return f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}"
+    return None
 
 
 def _model_type(name: str) -> str | None:

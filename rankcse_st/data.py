@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, List, Value
-from sentence_transformers import CrossEncoder
 
 from rankcse_st.scores.arrays import ArrowFolder
 from rankcse_st.scores.layout import Form, LabelDtype, Layout
@@ -199,7 +198,7 @@ class TeacherScoreDataset:
             raise ValueError(f"shard_size must be at least 1, but got {shard_size}.")
         source.check()
         if layout.form == "vectors" and not ensemble.is_bi_encoder:
-            names = [ensemble.teachers[k].name for k in ensemble.active if isinstance(ensemble.load(k), CrossEncoder)]
+            names = [ensemble.teachers[k].name for k in ensemble.active if ensemble.readers[k].is_cross_encoder]
             raise TypeError(
                 f"Cross-encoders ({', '.join(names)}) score pairs and give no vectors: they can teach only an anchor "
                 'and its candidates, TeacherScoreDataset.from_dataset(..., columns=[anchor, ...], scores="lists").'
@@ -339,4 +338,4 @@ def _check_prompts(ensemble: TeacherEnsemble, columns: Sequence[str]) -> None:
 
 
 def _one_prompt(ensemble: TeacherEnsemble, columns: Sequence[str]) -> bool:
-    return all(len({ensemble.prompt(k, column) for column in columns}) == 1 for k in ensemble.active)
+    return all(len({ensemble.readers[k].prompt(column) for column in columns}) == 1 for k in ensemble.active)

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from rankcse_st.calibration import spread_of_lists, spread_of_similarities
 from rankcse_st.fingerprints import hash_json
-from rankcse_st.lists import score_lists_each
+from rankcse_st.lists import CandidateLists
 from rankcse_st.scores.arrays import ArrowFolder, label_table, text_table, to_numpy
 from rankcse_st.scores.layout import Layout
 from rankcse_st.scores.processes import rank_and_world_size, wait_for_files
@@ -136,6 +136,8 @@ class Scorer:
         return answers
 
     def _encode(self, index: int, texts: Sequence[str], column: str) -> np.ndarray:
+        reader = self.ensemble.readers[index]
+        prompt = reader.prompt(column)
         unique = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         # Longest first over the whole shard, so that a batch holds texts of one length although it comes in pieces.
         order = sorted(unique, key=len, reverse=True)
@@ -143,7 +145,7 @@ class Scorer:
         embeddings: np.ndarray | None = None
         for start in range(0, len(order), step):
             piece = order[start : start + step]
-            encoded = self.ensemble.encode_one(index, piece, column=column).numpy()
+            encoded = reader.embed(piece, prompt=prompt).numpy()
             if embeddings is None:
                 embeddings = np.empty((len(unique), encoded.shape[1]), dtype=self.layout.dtype)
             embeddings[[unique[text] for text in piece]] = encoded
@@ -154,35 +156,27 @@ class Scorer:
 
     def _score_lists(self, index: int, shard: Shard) -> np.ndarray:
         anchor, *candidates = self.layout.columns
-        (scores,) = score_lists_each(
-            self.ensemble,
-            shard[anchor],
-            list(zip(*(shard[column] for column in candidates), strict=True)),
-            anchor_column=anchor,
-            candidate_columns=candidates,
-            show_progress_bar=self.show_progress_bar,
-            indices=[index],
-        )
+        rows = list(zip(*(shard[column] for column in candidates), strict=True))
+        lists = CandidateLists(shard[anchor], rows, anchor, candidates)
+        scores = lists.score(self.ensemble.readers[index], show_progress_bar=self.show_progress_bar)
         return scores.numpy()
 
     def _readings_of(self, index: int) -> dict[str, list[str]]:
+        reader = self.ensemble.readers[index]
         if self.layout.form == "lists":
             if self.folder is None:
                 return {"": list(self.layout.columns)}
             # With prompts by column, the names of the columns are part of what is read.
-            reading = [self.ensemble.teacher_fingerprint(index), len(self.layout.columns)]
-            if not isinstance(self.ensemble.teachers[index].prompt, (str, type(None))):
+            reading = [reader.fingerprint(), len(self.layout.columns)]
+            if not isinstance(reader.teacher.prompt, (str, type(None))):
                 reading.append(self.layout.columns)
             return {f"lists-{hash_json(reading)}": list(self.layout.columns)}
         readings: dict[str, list[str]] = {}
         for column in self.layout.read_columns:
-            readings.setdefault(self.ensemble.prompt(index, column), []).append(column)
+            readings.setdefault(reader.prompt(column), []).append(column)
         if self.folder is None:
             return readings
-        return {
-            f"{self.ensemble.teacher_fingerprint(index, columns[0])}-{self.layout.dtype}": columns
-            for columns in readings.values()
-        }
+        return {f"{reader.fingerprint(columns[0])}-{self.layout.dtype}": columns for columns in readings.values()}
 
     def _keys(self, shard: Shard) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Where the texts of a shard and their labels are kept."""
