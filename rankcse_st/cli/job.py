@@ -37,6 +37,7 @@ class TrainingJob:
     sentences: Path | None = None
     scores: Path | None = None
     cache_dir: Path | None = None
+    calibrate: bool = False
     held_out: int | None = None
     sts: Sequence[Path] = ()
     resume: bool = False
@@ -146,11 +147,6 @@ class TrainingJob:
             raise ValueError(
                 "Distillation needs a teacher: name at least one with --teacher, or a folder with --scores."
             )
-        if self.teachers is not None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ValueError(
-                "With several processes the sentences are scored beforehand, once: call 'rankcse-st score' with the "
-                "same --teacher and --sentences, then train with --scores."
-            )
 
     def _check_output(self) -> None:
         if self.output.exists() and not self.output.is_dir():
@@ -206,7 +202,9 @@ class TrainingJob:
 
         assert self.teachers is not None
         ensemble = self.teachers.load(batch_size=self.teacher_batch_size, cpu=self.options.cpu)
-        scored = score_sentences(self.corpus, ensemble, self.cache_dir or self.output / "scores")
+        scored = score_sentences(
+            self.corpus, ensemble, self.cache_dir or self.output / "scores", calibrate=self.calibrate
+        )
         self.record["teachers"] = ensemble.describe()
         return scored
 
@@ -239,6 +237,7 @@ class TrainingJob:
             **{name: str(value) if value else None for name, value in self._paths().items()},
             **teachers,
             "teacher-batch-size": self.teacher_batch_size,
+            "calibrate": self.calibrate or None,
             **asdict(self.options),
             "held-out": self.held_out,
             "sts": [str(path) for path in self.sts],
@@ -256,15 +255,13 @@ class TrainingJob:
         return shlex.join(["rankcse-st", "train", "--config", str(self.output / CONFIG_FILE), *more])
 
     def _say_next(self) -> None:
-        load = f"m = SentenceTransformer({str(self.output)!r}); print(m.encode(['A sentence.']).shape)"
-        code = f"from sentence_transformers import SentenceTransformer; {load}"
         compare = ["rankcse-st", "evaluate", str(self.output), self.options.student]
         if self.teachers is not None:
             compare += [*self.teachers.as_arguments(), "--sentences", str(self.output / HELD_OUT_FILE)]
         for path in self.sts:
             compare += ["--sts", str(path)]
         say(f"\nThe model is in {self.output}. Next:")
-        say(f"  use it:      python -c {shlex.quote(code)}")
+        say(f"  use it:      SentenceTransformer({str(self.output)!r}).encode(sentences)")
         if len(compare) > 4:
             say(f"  compare it:  {shlex.join(compare)}")
         say(f"  train on:    {self._again('--resume', '--epochs', f'{2 * self.options.epochs:g}')}")

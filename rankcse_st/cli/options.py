@@ -103,6 +103,14 @@ TeacherLengths = Annotated[
         help="Length at which the teacher cuts; one for all or one for each. Default: its own.",
     ),
 ]
+Calibrate = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        rich_help_panel=DATA,
+        help="Divide each teacher's weight by the spread of its scores, so that none decides by its scale alone.",
+    ),
+]
 TeacherBatchSize = Annotated[
     int,
     typer.Option(min=1, rich_help_panel=DATA, help="How many sentences a teacher encodes at once."),

@@ -24,6 +24,7 @@ def score(
     teacher_prompt: shared.TeacherPrompts = [],  # noqa: B006
     teacher_max_seq_length: shared.TeacherLengths = [],  # noqa: B006
     teacher_batch_size: shared.TeacherBatchSize = 64,
+    calibrate: shared.Calibrate = False,
     sentences: shared.Sentences = None,
     dtype: Annotated[
         shared.Dtype,
@@ -55,7 +56,7 @@ def score(
         # Beside the output, which must stay a plain dataset folder; a finished run removes it.
         cache = output.with_name(output.name + ".partial")
         ensemble = teachers.load(batch_size=teacher_batch_size, cpu=cpu)
-        dataset = score_sentences(corpus.sentences, ensemble, cache, dtype=dtype.value)
+        dataset = score_sentences(corpus.sentences, ensemble, cache, dtype=dtype.value, calibrate=calibrate)
         dataset.save_to_disk(str(output))
     _remove(cache)
     say(f"Scores of {len(dataset):,} sentences, {ensemble.dimension} numbers each, are in {output}.")

@@ -14,17 +14,23 @@ if TYPE_CHECKING:
     from sentence_transformers.base.evaluation import BaseEvaluator
     from torch import Tensor
 
+    from rankcse_st.scores.layout import LabelDtype
     from rankcse_st.teachers import TeacherEnsemble
 
 
 def score_sentences(
-    sentences: Sequence[str], teachers: TeacherEnsemble, cache_dir: Path, *, dtype: str = "float32"
+    sentences: Sequence[str],
+    teachers: TeacherEnsemble,
+    cache_dir: Path,
+    *,
+    dtype: LabelDtype = "float32",
+    calibrate: bool = False,
 ) -> Dataset:
     """Score vectors of sentences; what ``cache_dir`` holds already is not computed again."""
     from rankcse_st.data import TeacherScoreDataset
 
     return TeacherScoreDataset.from_sentences(
-        sentences, teachers, cache_dir=cache_dir, dtype=dtype, show_progress_bar=True
+        sentences, teachers, cache_dir=cache_dir, dtype=dtype, calibrate=calibrate
     )
 
 

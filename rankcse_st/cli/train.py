@@ -35,6 +35,7 @@ def train(
     teacher_prompt: shared.TeacherPrompts = [],  # noqa: B006
     teacher_max_seq_length: shared.TeacherLengths = [],  # noqa: B006
     teacher_batch_size: shared.TeacherBatchSize = 64,
+    calibrate: shared.Calibrate = False,
     sentences: shared.Sentences = None,
     scores: Annotated[
         OptionalPath,
@@ -209,6 +210,7 @@ def train(
             sentences=sentences,
             scores=scores,
             cache_dir=cache_dir,
+            calibrate=calibrate,
             held_out=held_out,
             sts=sts,
             resume=resume,
