@@ -109,6 +109,12 @@ def listmle(scores: Matrix, teacher_scores: Matrix, student_temperature: float =
     return _mean(values)
 
 
+def value(term: Callable[..., Decimal], *matrices: torch.Tensor, **options: object) -> float:
+    """A term's value: ``term(*matrices, **options)`` of matrices of numbers."""
+    with decimal.localcontext(CONTEXT):
+        return float(term(*map(matrix, matrices), **options))
+
+
 def value_and_gradient(
     term: Callable[..., Decimal], scores: torch.Tensor, *arguments: torch.Tensor, **options: object
 ) -> tuple[float, torch.Tensor]:
