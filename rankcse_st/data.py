@@ -42,7 +42,7 @@ class TeacherScoreDataset:
         +------------------------------------------------+--------------------------------------+
         | C columns                                      | score vectors ``(C, D)``             |
         +------------------------------------------------+--------------------------------------+
-        | C columns with the same text in every row      | one score vector ``(D,)`` for all    |
+        | 2 columns with the same text in every row      | one score vector ``(D,)`` for both   |
         +------------------------------------------------+--------------------------------------+
         | anchor and K candidates (``scores="lists"``)   | scores ``(K,)``, NaN where missing   |
         +------------------------------------------------+--------------------------------------+
@@ -175,7 +175,7 @@ class TeacherScoreDataset:
         source = DatasetSource(dataset, chosen, missing=chosen[1:] if form == "lists" else ())
         _check_prompts(ensemble, chosen)
         source.check()
-        shared = form == "vectors" and len(chosen) > 1 and _one_prompt(ensemble, chosen) and source.same_texts()
+        shared = form == "vectors" and len(chosen) == 2 and _one_prompt(ensemble, chosen) and source.same_texts()
         layout = Layout(form, tuple(chosen), shared, "float32" if form == "lists" else dtype)
         # A shard is as large in memory with many columns as with one.
         rows = max(1, shard_size // len(layout.read_columns))
