@@ -25,7 +25,8 @@ class TextCollator:
     Example:
         ::
 
-            trainer = SentenceTransformerTrainer(model=model, train_dataset=train, loss=RankCSELoss(model, teachers=[...]))
+            loss = RankCSELoss(model, teachers=[...])
+            trainer = SentenceTransformerTrainer(model=model, train_dataset=train_dataset, loss=loss)
             trainer.data_collator = TextCollator(trainer.data_collator)
             trainer.train()
     """

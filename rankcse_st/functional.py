@@ -14,10 +14,11 @@ as are the gradients, for any finite scores. Teacher scores never receive a grad
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 __all__ = ["consistency", "contrastive", "jensen_shannon", "list_lengths", "listmle", "listnet", "mean_over_lists"]
 
@@ -91,7 +92,7 @@ def listnet(
     mask: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """ListNet, the cross-entropy of top-1 probabilities, ``-Σ_j softmax(T_i / τ3)_j log softmax(S_i / τ2)_j`` (knowl 3).
+    """ListNet, cross-entropy of top-1 probabilities, ``-Σ_j softmax(T_i / τ3)_j log softmax(S_i / τ2)_j`` (knowl 3).
 
     Args:
         scores: (N, M) the student's similarities S.
@@ -159,25 +160,47 @@ def listmle(
 def jensen_shannon(log_p: Tensor, log_q: Tensor) -> Tensor:
     """Jensen-Shannon divergence of the rows of two matrices of log-probabilities, exact however close the two are.
 
-    With h = (log Q − log P) / 2, the divergence is ``Σ √(PQ) (h sinh h − cosh h · log cosh h)``: every summand is
-    non-negative and loses no digit as h → 0, where the textbook form cancels to noise. Far from 0, where sinh would
-    overflow, the same summand is ``(P + Q)/2 · (ln 2 − log(1 + e^(−2|h|))) − min(P, Q) · |h|``.
+    With M = (P + Q) / 2 and h = (log Q − log P) / 2, ``log P/M = −h − log cosh h`` and ``log Q/M = h − log cosh h``, so
+    that the divergence is ``½ Σ [(Q − P) h − (P + Q) log cosh h]``. Near h = 0, Q − P is taken as ``P · expm1(2h)``:
+    every summand is then non-negative and loses no digit, where the textbook form cancels to noise. Far from 0 the
+    same summand is ``½ (P + Q) (ln 2 − log(1 + e^(−2|h|))) − min(P, Q) |h|``, which cannot overflow.
 
     Args:
         log_p: (N, M) log-probabilities.
         log_q: (N, M) log-probabilities.
 
     Returns:
-        (N,) divergences in nats, between 0 and ln 2.
+        (N,) divergences in nats, between 0 and ln 2. Differentiable once.
     """
-    half = (log_q - log_p) / 2
-    h = half.clamp(-1.0, 1.0)
-    near = ((log_p + log_q) / 2).exp() * (h * h.sinh() - h.cosh() * (2 * (h / 2).sinh().square()).log1p())
-    p, q, distance = log_p.exp(), log_q.exp(), half.abs()
-    far = (p + q) / 2 * (math.log(2) - (-2 * distance).exp().log1p()) - torch.minimum(p, q) * distance
-    divergence = torch.where(distance < 1.0, near, far).sum(1)
-    # Probabilities that sum to 1 + ε must not lift the divergence over its bound.
-    return divergence.clamp(max=math.log(2) * (1 - torch.finfo(divergence.dtype).eps))
+    divergence: Tensor = _JensenShannon.apply(log_p, log_q)  # type: ignore[no-untyped-call]
+    return divergence
+
+
+class _JensenShannon(torch.autograd.Function):
+    """Its gradients are ``½ P log P/M`` and ``½ Q log Q/M`` (in log P and log Q), at hand once the value is computed."""
+
+    @staticmethod
+    def forward(ctx: Any, log_p: Tensor, log_q: Tensor) -> Tensor:
+        half = (log_q - log_p).div_(2)
+        p, q, distance = log_p.exp(), log_q.exp(), half.abs()
+        is_near = distance < 1
+        h = half.clamp(-1, 1)
+        grown = (2 * h).expm1_()  # e^2h − 1, of which sinh² h is a quarter of x² / (1 + x)
+        log_cosh_near = (grown.square() / (4 * (1 + grown))).log1p_().div_(2)
+        near = p * grown * h - (p + q) * log_cosh_near
+        log_cosh_far = (-2 * distance).exp_().log1p_().sub_(math.log(2))  # less |h|
+        far = (p + q) * -log_cosh_far - 2 * torch.minimum(p, q) * distance
+        values = torch.where(is_near, near, far).div_(2)
+        log_cosh = torch.where(is_near, log_cosh_near, log_cosh_far + distance)
+        ctx.save_for_backward((-half - log_cosh).mul_(p).div_(2), (half - log_cosh).mul_(q).div_(2))
+        # Probabilities that sum to 1 + ε must not lift the divergence over its bound.
+        return values.sum(1).clamp_(max=math.log(2) * (1 - torch.finfo(values.dtype).eps))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor]:
+        grad_p, grad_q = ctx.saved_tensors
+        return grad_output.unsqueeze(1) * grad_p, grad_output.unsqueeze(1) * grad_q
 
 
 def list_lengths(mask: Tensor | None, scores: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class LiveTeachers:
         if self.ensemble.device is None:
             self.ensemble.to(student.device)
         texts = [self._texts(student, features) for features in columns]
-        names = [features.get(COLUMN_KEY) for features in columns]
+        names: list[str] = [features.get(COLUMN_KEY) for features in columns]  # type: ignore[misc]
         if explicit:
             rows = list(zip(*texts[1:], strict=True))
             return self.ensemble.score_lists(texts[0], rows, anchor_column=names[0], candidate_columns=names[1:])

@@ -20,7 +20,7 @@ Features = dict[str, Any]
 
 # The batch's own dictionary carries what belongs to the batch. Wrapper losses call the inner loss several times with
 # the same feature dicts, and AdaptiveLayerLoss hands layer embeddings from its first call to the next ones through
-# the dicts that the model was given: these must be the same objects from call to call, and live no longer than the batch.
+# the dicts that the model was given: these must be the same objects from call to call, and live as long as the batch.
 _PLAN = "_rankcse_views"
 # Keys that are for the loss, not for the model.
 _NOT_FOR_THE_MODEL = frozenset({_PLAN, TEXT_KEY, COLUMN_KEY})

@@ -10,12 +10,13 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from rankcse_st.functional import mean_over_lists
 from rankcse_st.live import LiveTeachers, unwrap
-from rankcse_st.losses.gather import check_equal_batches, get_world_size, mean_over_processes
+from rankcse_st.losses.explicit import ExplicitLists
+from rankcse_st.losses.gather import check_equal_batches, mean_over_processes
+from rankcse_st.losses.in_batch import InBatchLists
 from rankcse_st.losses.labels import LabelForm, TeacherScores, TeacherVectors, read_labels, undo_truncation
-from rankcse_st.losses.lists import ExplicitLists, InBatchLists, Terms
 from rankcse_st.losses.parts import LossParts
+from rankcse_st.losses.terms import TermName, Terms
 from rankcse_st.teachers import TeacherEnsemble, TeacherLike
 from rankcse_st.views import Features, embed_views, first_comparison, row_keys
 
@@ -183,8 +184,8 @@ class RankingLoss(nn.Module):
             embeddings = [e if e.dtype in (torch.float32, torch.float64) else e.float() for e in embeddings]
             parts: dict[str, Tensor] = {}
             for terms, lists in self._lists(embeddings, teacher, keys):
-                for name, (values, lengths) in lists.values(terms, slice(0, lists.size)).items():
-                    parts[name] = getattr(terms, f"{name}_weight") * self._mean(values, lengths)
+                counts = self._counts(lists, terms)
+                parts |= {name: total / counts[name] for name, total in lists.sums(terms).items()}
         return self._result(parts)
 
     def _lists(
@@ -213,11 +214,12 @@ class RankingLoss(nn.Module):
             result.append((replace(terms, distillation_weight=0), lists))
         return result
 
-    def _mean(self, values: Tensor, lengths: Tensor) -> Tensor:
-        if not (self.gather_across_devices and get_world_size() > 1):
-            return mean_over_lists(values, lengths)
-        count = mean_over_processes((lengths > 1).sum().to(values.dtype))
-        return values.sum() / torch.where(count > 0, count, 1.0)
+    def _counts(self, lists: InBatchLists | ExplicitLists, terms: Terms) -> dict[TermName, Tensor]:
+        """The number of lists that each term's sum is to be divided by."""
+        counts = lists.counts(terms)
+        if self.gather_across_devices:
+            counts = {name: mean_over_processes(count) for name, count in counts.items()}
+        return {name: torch.where(count > 0, count, 1) for name, count in counts.items()}
 
     def _result(self, parts: dict[str, Tensor]) -> Tensor | LossParts:
         """The parts as the trainer is to see them: a dict that it logs, or the one part of a loss of one term."""

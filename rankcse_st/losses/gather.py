@@ -15,7 +15,8 @@ def gather(tensor: Tensor) -> Tensor:
     """The rows of every process, in rank order; gradients flow back to the process that a row came from."""
     if get_world_size() == 1:
         return tensor
-    return all_gather_with_grad(tensor) if tensor.requires_grad else all_gather(tensor.contiguous())
+    rows: Tensor = all_gather_with_grad(tensor) if tensor.requires_grad else all_gather(tensor.contiguous())
+    return rows
 
 
 def check_equal_batches(batch_size: int, device: torch.device, training: bool) -> None:
@@ -49,4 +50,5 @@ def mean_over_processes(count: Tensor) -> Tensor:
         return count
     total = count.clone()
     dist.all_reduce(total)
-    return total / get_world_size()
+    mean: Tensor = total / get_world_size()
+    return mean

@@ -122,7 +122,7 @@ def undo_truncation(labels: Tensor, embedding_width: int, model_width: int | Non
         and labels.stride(-1) == 1
         and labels.stride(-2) == model_width
     )
-    if not cut:
+    if not cut or model_width is None:
         return labels
     return labels.as_strided((*labels.shape[:-1], model_width), labels.stride())
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rankcse_st.losses.base import RankingLoss
 from rankcse_st.losses.labels import LabelForm
-from rankcse_st.losses.lists import Method, Terms
 from rankcse_st.losses.parts import LossParts
+from rankcse_st.losses.terms import Method, Terms
 from rankcse_st.teachers import TeacherEnsemble, TeacherLike
 
 

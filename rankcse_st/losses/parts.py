@@ -28,7 +28,7 @@ class LossParts(dict[str, Tensor]):
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Back-propagate the sum, for training loops written by hand."""
-        self.total.backward(*args, **kwargs)
+        torch.autograd.backward(self.total, *args, **kwargs)
 
     def _each(self, operation: Callable[[Tensor], Tensor]) -> LossParts:
         return LossParts({name: operation(value) for name, value in self.items()})

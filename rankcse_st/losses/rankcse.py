@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 from rankcse_st.losses.base import RankingLoss
 from rankcse_st.losses.labels import LabelForm
-from rankcse_st.losses.lists import Method, Terms
+from rankcse_st.losses.terms import Method, Terms
 from rankcse_st.teachers import TeacherEnsemble, TeacherLike
 
 
@@ -78,7 +78,8 @@ class RankCSELoss(RankingLoss):
     Relations:
         - With ``consistency_weight=0, distillation_weight=0`` this is SimCSE, and equals
           :class:`~sentence_transformers.sentence_transformer.losses.MultipleNegativesRankingLoss` at scale 20.
-        - :class:`~rankcse_st.ListwiseDistillationLoss` and :class:`~rankcse_st.RankingConsistencyLoss` are single terms.
+        - :class:`~rankcse_st.ListwiseDistillationLoss` and :class:`~rankcse_st.RankingConsistencyLoss` are its terms
+          by themselves.
 
     Raises:
         ValueError: At construction for weights that are negative or all 0, temperatures that are not positive and

@@ -8,8 +8,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from rankcse_st.losses.base import RankingLoss
-from rankcse_st.losses.lists import Terms
 from rankcse_st.losses.parts import LossParts
+from rankcse_st.losses.terms import Terms
 
 
 class RankingConsistencyLoss(RankingLoss):
