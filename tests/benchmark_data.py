@@ -7,13 +7,9 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
 from conftest import SENTENCES
 
-
-def require_mteb() -> None:
-    """Skip a module's tests, with the reason, where the optional dependency is not installed."""
-    pytest.importorskip("mteb", reason='needs mteb: pip install "rankcse-st[mteb]" (Python 3.11 or newer)')
+WITHOUT_MTEB = 'needs mteb: pip install "rankcse-st[mteb]" (Python 3.11 or newer)'
 
 
 def write_jsonl(path: Path, rows: Iterable[dict[str, object]]) -> None:

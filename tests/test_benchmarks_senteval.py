@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmark_data import require_mteb, write_benchmark_data
+from benchmark_data import WITHOUT_MTEB, write_benchmark_data
 from sentence_transformers import SentenceTransformer
 
 pytest.importorskip("sklearn", reason='needs scikit-learn: pip install "rankcse-st[mteb]"')
@@ -143,7 +143,7 @@ def test_transfer_tasks_equal_an_independent_run(
     tmp_path: Path, make_tiny_model: Callable[..., SentenceTransformer]
 ) -> None:
     """End to end through MTEB: texts in SentEval's order, right columns, right split scored, nothing lost."""
-    require_mteb()
+    pytest.importorskip("mteb", reason=WITHOUT_MTEB)
     from rankcse_st.benchmark import evaluate_models
 
     data = write_benchmark_data(tmp_path / "data")
@@ -176,7 +176,7 @@ def test_nested_results_are_kept_apart(
     tmp_path: Path, tiny_model: SentenceTransformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cached score of the quick protocol must not be handed out for the nested one, or the other way round."""
-    require_mteb()
+    pytest.importorskip("mteb", reason=WITHOUT_MTEB)
     from rankcse_st.benchmark import evaluate_models
     from rankcse_st.benchmark.tasks import transfer
 
