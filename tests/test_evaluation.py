@@ -324,7 +324,7 @@ def test_the_geometry_of_many_sentences_is_sampled(tiny_model, sentences):
 
 def test_geometry_refuses_bad_input_when_built(sentences):
     """Prevents: the mean over no positive pair."""
-    with pytest.raises(ValueError, match="no pair has a score of positive_threshold=4 or more .scores: 0 to 0.9"):
+    with pytest.raises(ValueError, match=r"no pair has a score of positive_threshold=4 or more \(scores: 0 to 0.9"):
         AlignmentUniformityEvaluator(sentences[:2], sentences[2:4], [0, 0.9])
     with pytest.raises(ValueError, match="none at all"):
         AlignmentUniformityEvaluator([], [], [])

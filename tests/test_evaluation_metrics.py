@@ -61,11 +61,11 @@ def loop_tau_b(predicted, reference):
 def loop_ndcg(predicted, gold):
     """Mean over every order that the prediction allows: what sharing the gains of tied items amounts to."""
     ideal = sum(g / math.log2(rank + 1) for rank, g in enumerate(sorted(gold, reverse=True), start=1))
-    values = []
-    for order in itertools.permutations(range(len(gold))):
-        if all(predicted[i] >= predicted[j] for i, j in itertools.pairwise(order)):
-            values.append(sum(gold[i] / math.log2(rank + 1) for rank, i in enumerate(order, start=1)) / ideal)
-    return statistics.fmean(values)
+    return statistics.fmean(
+        sum(gold[i] / math.log2(rank + 1) for rank, i in enumerate(order, start=1)) / ideal
+        for order in itertools.permutations(range(len(gold)))
+        if all(predicted[i] >= predicted[j] for i, j in itertools.pairwise(order))
+    )
 
 
 def loop_uniformity(vectors, t):
@@ -141,7 +141,7 @@ def test_top_k_overlap_equals_sets_without_ties_and_never_leaves_its_bounds(list
     assert -1e-12 <= value <= 1 + 1e-12
     k = min(k, len(predicted))
     if len(set(predicted)) == len(predicted) and len(set(reference)) == len(reference):
-        best = [set(sorted(range(len(x)), key=lambda i: -x[i])[:k]) for x in (predicted, reference)]  # noqa: B023
+        best = [set(sorted(range(len(x)), key=lambda i: -x[i])[:k]) for x in (predicted, reference)]
         assert value == pytest.approx(len(best[0] & best[1]) / k)
 
 
@@ -201,7 +201,7 @@ def test_ranking_agreement_equals_loops():
     for i in range(17):
         others = [j for j in range(17) if j != i]
         ours, theirs = ([float(x[i] @ x[j]) for j in others] for x in (student, teacher))
-        best = [set(sorted(range(16), key=lambda j: -x[j])[:3]) for x in (ours, theirs)]  # noqa: B023
+        best = [set(sorted(range(16), key=lambda j: -x[j])[:3]) for x in (ours, theirs)]
         expected.append((loop_spearman(ours, theirs), len(best[0] & best[1]) / 3))
     for chunk_elements in (1, 17 * 4, 10**6):
         values = np.stack(ranking_agreement(student, teacher, k=3, chunk_elements=chunk_elements), axis=1)

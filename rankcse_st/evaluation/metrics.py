@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import kendalltau, rankdata
+from scipy.stats import kendalltau
 from torch import Tensor
 
 FloatArray = NDArray[np.float64]
@@ -223,8 +223,14 @@ def _one_list(predicted: ArrayLike, grades: ArrayLike) -> tuple[NDArray[Any], ND
 
 
 def _centred_ranks(scores: NDArray[Any]) -> FloatArray:
-    # Row by row: on long lists SciPy's own axis argument takes twice the time.
-    ranks: FloatArray = np.stack([rankdata(row) for row in scores]) if len(scores) else np.empty(scores.shape)
+    # SciPy's rankdata gives the same ranks in three times the time, which is most of the time of a long evaluation.
+    ranks = np.empty(scores.shape, dtype=np.float64)
+    for row, out in zip(scores, ranks, strict=True):
+        order = row.argsort()
+        ascending = row[order]
+        first = np.flatnonzero(np.concatenate(([True], ascending[1:] != ascending[:-1])))
+        ties = np.diff(first, append=len(row))
+        out[order] = np.repeat(first + (ties + 1) / 2, ties)
     ranks -= (scores.shape[1] + 1) / 2
     return ranks
 

@@ -101,22 +101,11 @@ def plot_alignment_uniformity(
         values = [scores[name] for name in points]
         drawn = axis.scatter(uniform, align, c=values, cmap="viridis", s=60, edgecolors="0.3", zorder=3)
         figure.colorbar(drawn, ax=axis, label=score_label)
-    # Labels on the side where there is room: left of the points in the right half of the picture.
-    middle = (uniform.min() + uniform.max()) / 2
-    for name, (y, x) in points.items():
-        right_half = x > middle
-        axis.annotate(
-            name,
-            (x, y),
-            xytext=(-7 if right_half else 7, 5),
-            textcoords="offset points",
-            ha="right" if right_half else "left",
-            fontsize=9,
-        )
     axis.margins(0.15)
     axis.set_xlabel("uniformity (lower is better)")
     axis.set_ylabel("alignment (lower is better)")
     _tidy(axis)
+    _label(figure, axis, {name: (x, y) for name, (y, x) in points.items()})
     return figure
 
 
@@ -135,7 +124,7 @@ def plot_cosine_distribution(
             lower edge, the last one both. Defaults to 5 (STS: 0-1, 1-2, ..., 4-5).
 
     Returns:
-        The figure: one ridge for each range, all of one area, with a tick at the median and the number of pairs.
+        The figure: one ridge for each range, all of one area, darker for higher grades, with a mark at the median.
 
     Raises:
         ImportError: If matplotlib is missing; with the install line.
@@ -158,26 +147,27 @@ def plot_cosine_distribution(
     low = min(float(values.min()) for values in columns.values())
     high = max(float(values.max()) for values in columns.values())
     cells = np.linspace(low - 1e-6, high + 1e-6, 41)
-    figure = figure_class(figsize=(1.5 + 3.4 * len(columns), 1.0 + 0.8 * (len(edges) - 1)), layout="constrained")
+    count = len(edges) - 1
+    figure = figure_class(figsize=(1.5 + 3.4 * len(columns), 1.0 + 0.8 * count), layout="constrained")
     axes = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
     for axis, (name, values) in zip(axes, columns.items(), strict=True):
-        ridges = [np.histogram(values[members == i], bins=cells, density=True)[0] for i in range(len(edges) - 1)]
-        peak = np.nanmax(np.nan_to_num(ridges))
-        for i, ridge in enumerate(ridges):
-            pairs = values[members == i]
+        of_range = [values[members == i] for i in range(count)]
+        ridges = [np.histogram(v, bins=cells, density=True)[0] if len(v) else 0 * cells[1:] for v in of_range]
+        peak = np.max(ridges) or 1.0
+        for i, (ridge, pairs) in enumerate(zip(ridges, of_range, strict=True)):
+            shade = str(0.75 - 0.5 * i / max(1, count - 1))  # grades are an order: from light to dark
             axis.axhline(i, color="0.8", linewidth=0.8)
+            axis.stairs(i + 0.9 * ridge / peak, cells, baseline=i, fill=True, color=shade)
             if len(pairs):
-                axis.stairs(
-                    i + 0.9 * ridge / peak, cells, baseline=i, fill=True, color=COLOURS[i % len(COLOURS)], alpha=0.7
-                )
-                axis.plot([np.median(pairs)] * 2, [i, i + 0.35], color="black", linewidth=1.5)
-            axis.text(0.99, i + 0.08, f"n = {len(pairs)}", transform=axis.get_yaxis_transform(), ha="right", fontsize=8)
+                axis.plot([np.median(pairs)] * 2, [i, i + 0.4], color=COLOURS[1], linewidth=2.5)
         axis.set_title(name)
         axis.set_xlabel("cosine similarity")
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set_yticks(range(len(edges) - 1), [f"{a:g} to {b:g}" for a, b in pairwise(edges)])
-    axes[0].set_ylim(-0.05, len(edges) - 1)
-    axes[0].set_ylabel("grade")
+    labels = [f"{a:g} to {b:g}\nn = {(members == i).sum()}" for i, (a, b) in enumerate(pairwise(edges))]
+    axes[0].set_yticks(np.arange(count) + 0.4, labels)
+    axes[0].tick_params(axis="y", length=0)
+    axes[0].set_ylim(-0.05, count)
+    axes[0].set_ylabel("grade, number of pairs")
     return figure
 
 
@@ -256,6 +246,36 @@ def _edges(grade: NDArray[np.float64], bins: int | Sequence[float]) -> NDArray[n
     if len(edges) < 2 or (np.diff(edges) <= 0).any():
         raise ValueError(f"bins must be two or more rising edges, got {list(bins)}.")
     return edges
+
+
+def _label(figure: Figure, axis: Any, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write each name at that corner of its point where it covers the fewest points and other names."""
+    figure.draw_without_rendering()  # so that places on the canvas are final
+    taken = [tuple(axis.transData.transform(point)) for point in points.values()]
+    for name, point in points.items():
+        texts = [
+            axis.annotate(
+                name,
+                point,
+                xytext=(7 if right else -7, 4 if above else -4),
+                textcoords="offset points",
+                ha="left" if right else "right",
+                va="bottom" if above else "top",
+                fontsize=9,
+            )
+            for right, above in ((True, True), (False, True), (True, False), (False, False))
+        ]
+        boxes = [text.get_window_extent() for text in texts]
+        covered = [
+            sum(box.padded(2).contains(*place) for place in taken)
+            + sum(not axis.bbox.containsx(side) for side in (box.x0, box.x1))
+            for box in boxes
+        ]
+        best = covered.index(min(covered))
+        for text in texts[:best] + texts[best + 1 :]:
+            text.remove()
+        box = boxes[best]
+        taken += [(x, y) for x in np.linspace(box.x0, box.x1, 12) for y in np.linspace(box.y0, box.y1, 3)]
 
 
 def _tidy(axis: Any) -> None:
