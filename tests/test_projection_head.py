@@ -23,8 +23,6 @@ from conftest import SENTENCES
 from datasets import Dataset
 from sentence_transformers import (
     SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
 )
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.modules import Dense, Normalize
@@ -37,6 +35,8 @@ from sentence_transformers.sentence_transformer.losses import (
 from tiny_models import DIMENSION, STATIC, build_student
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from training_runs import pairs, scored
+from training_runs import train as run_trainer
 
 from rankcse_st import RankCSELoss
 from rankcse_st.dropout import set_dropout
@@ -57,46 +57,8 @@ def _few_objects_to_collect() -> Iterator[None]:
     gc.unfreeze()
 
 
-PAIRS = Dataset.from_dict({"sentence": SENTENCES, "again": SENTENCES})
-
-
-def scored() -> Dataset:
-    """Sentences with score vectors as a teacher would give them."""
-    vectors = torch.randn(len(SENTENCES), 12, generator=torch.Generator().manual_seed(5))
-    return Dataset.from_dict({"sentence": SENTENCES, "label": nn.functional.normalize(vectors, dim=1).tolist()})
-
-
-def train(
-    model: SentenceTransformer,
-    folder: Path,
-    loss: Callable[[SentenceTransformer], nn.Module] = MultipleNegativesRankingLoss,
-    *,
-    dataset: Dataset = PAIRS,
-    callbacks: list[Any] | None = None,
-    evaluator: BaseEvaluator | None = None,
-    resume: str | None = None,
-    **arguments: Any,
-) -> SentenceTransformerTrainer:
-    defaults: dict[str, Any] = {
-        "max_steps": 4,
-        "per_device_train_batch_size": 8,
-        "learning_rate": 1e-2,
-        "save_strategy": "no",
-        "report_to": "none",
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "logging_steps": 1,
-    }
-    trainer = SentenceTransformerTrainer(
-        model=model,
-        args=SentenceTransformerTrainingArguments(output_dir=str(folder), **(defaults | arguments)),
-        train_dataset=dataset,
-        loss=loss(model),
-        evaluator=evaluator,
-        callbacks=callbacks,
-    )
-    trainer.train(resume_from_checkpoint=resume)
-    return trainer
+PAIRS = pairs()
+train = partial(run_trainer, loss=MultipleNegativesRankingLoss, dataset=PAIRS, max_steps=4)
 
 
 def embed(model: nn.Module, tokenizer: SentenceTransformer) -> Tensor:
@@ -292,7 +254,7 @@ def test_learns_and_is_gone_afterwards(
     head = callback.head
     assert head is not None
     start = head.weight.detach().clone(), head.bias.detach().clone()
-    trainer = train(model, tmp_path / "run", loss, dataset=dataset, callbacks=[callback], **arguments)
+    trainer = train(model, tmp_path / "run", loss=loss, dataset=dataset, callbacks=[callback], **arguments)
     assert (head.weight - start[0]).abs().max() > 1e-4
     assert (head.bias - start[1]).abs().max() > 1e-4
     assert remove_projection_head(model) is None
