@@ -177,7 +177,7 @@ def jensen_shannon(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 class _JensenShannon(torch.autograd.Function):
-    """Its gradients are ``½ P log P/M`` and ``½ Q log Q/M`` (in log P and log Q), at hand once the value is computed."""
+    """The gradients, ``½ P log P/M`` in log P and ``½ Q log Q/M`` in log Q, are at hand once the value is computed."""
 
     @staticmethod
     def forward(ctx: Any, log_p: Tensor, log_q: Tensor) -> Tensor:

@@ -48,11 +48,16 @@ def embed_views(model: nn.Module, columns: list[Features], views: int) -> list[T
     """
     plan = columns[0].get(_PLAN)
     if plan is None:
-        plan = columns[0][_PLAN] = _Plan(list(_plan_forwards(columns * views if len(columns) == 1 else columns)))
+        plan = columns[0][_PLAN] = _Plan(list(_plan_forwards(separate_views(columns, views))))
     embeddings: list[Tensor] = []
     for features, count in plan.forwards:
         embeddings += model(features)["sentence_embedding"].chunk(count)
     return embeddings
+
+
+def separate_views(columns: list[Features], views: int) -> list[Features]:
+    """One feature dict for each view of a single column, or for each of several columns, to be embedded one by one."""
+    return [_for_the_model(view) for view in (columns * views if len(columns) == 1 else columns)]
 
 
 def first_comparison(columns: list[Features]) -> bool:
@@ -93,10 +98,13 @@ def _multipliers(position: Tensor) -> Tensor:
     return (x ^ ((x >> 31) & 0x1FFFFFFFF)) | 1
 
 
+def _for_the_model(features: Features) -> Features:
+    # A copy: a model writes its outputs into the dict that it is given, so that one dict used for two views would
+    # hold one output for both.
+    return {key: value for key, value in features.items() if key not in _NOT_FOR_THE_MODEL}
+
+
 def _plan_forwards(views: list[Features]) -> Iterator[tuple[Features, int]]:
-    # Copies throughout: a model writes its outputs into the dict that it is given, so that one dict used for two
-    # views would hold one output for both.
-    views = [{key: value for key, value in view.items() if key not in _NOT_FOR_THE_MODEL} for view in views]
     merged = _merge(views)
     if merged is None:
         yield from ((view, 1) for view in views)

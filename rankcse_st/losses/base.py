@@ -91,15 +91,12 @@ class RankingLoss(nn.Module):
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor | LossParts:
         columns = list(sentence_features)
-        if labels is not None and self.teachers is not None:
-            raise ValueError(
-                f"{type(self).__name__} has live teachers and the dataset has a label column as well: which of the two "
-                "is meant? Remove the label column, or construct the loss without teachers."
-            )
+        self._check_one_teacher(labels)
         embeddings = embed_views(self.model, columns, self._number_of_views(len(columns)))
         teacher = self._teacher(columns, labels, embeddings)
-        if not isinstance(teacher, TeacherScores):
-            self._check_views_differ(columns, embeddings)
+        # Once per batch: the earlier layers that AdaptiveLayerLoss asks for may well lack dropout.
+        if not isinstance(teacher, TeacherScores) and first_comparison(columns):
+            self._check_views_differ(embeddings)
         return self._loss(embeddings, teacher, self._keys(columns, len(embeddings)))
 
     def compute_loss_from_embeddings(
@@ -111,8 +108,17 @@ class RankingLoss(nn.Module):
             embeddings: One (B, d) tensor per view or text column.
             labels: As for the loss itself; two views of one column share (B, D) score vectors.
         """
+        if labels is None and self.terms.distillation_weight:
+            raise ValueError("labels are needed: score vectors or explicit scores of the embeddings' texts.")
         teacher = None if labels is None else self._read(labels, embeddings, len(embeddings))
         return self._loss(embeddings, teacher, None)
+
+    def _check_one_teacher(self, labels: Tensor | None) -> None:
+        if labels is not None and self.teachers is not None:
+            raise ValueError(
+                f"{type(self).__name__} has live teachers and the dataset has a label column as well: which of the two "
+                "is meant? Remove the label column, or construct the loss without teachers."
+            )
 
     def _number_of_views(self, columns: int) -> int:
         if columns == 1:
@@ -152,12 +158,9 @@ class RankingLoss(nn.Module):
             labels = self.teachers(self.model, columns, explicit=self.label_form == "scores").to(embeddings[0].device)
         return self._read(labels, embeddings, len(columns))
 
-    def _check_views_differ(self, columns: list[Features], embeddings: Sequence[Tensor]) -> None:
+    def _check_views_differ(self, embeddings: Sequence[Tensor]) -> None:
         """Two equal views make the contrastive term trivial and the consistency term 0, without anyone being told."""
-        if not (self.model.training and self.terms.needs_two_views):
-            return
-        # Only once per batch: the earlier layers that AdaptiveLayerLoss asks for may well lack dropout.
-        if first_comparison(columns) and torch.equal(embeddings[0], embeddings[1]):
+        if self.model.training and self.terms.needs_two_views and torch.equal(embeddings[0], embeddings[1]):
             raise ValueError(
                 "The two views of the first training batch are equal: no dropout acts in the model, so that the "
                 "contrastive and consistency terms have nothing to learn from. Many current encoders ship with dropout "

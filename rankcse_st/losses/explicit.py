@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rankcse_st.losses.labels import TeacherScores
+from rankcse_st.losses.rows import detach_inputs
 from rankcse_st.losses.terms import TermName, Terms
 
 
@@ -26,6 +27,10 @@ class ExplicitLists:
         self.teacher_scores = teacher.values
         self.present = ~teacher.values.isnan()
         self.size = len(self.anchors)
+
+    def detach_inputs(self) -> list[tuple[Tensor, Tensor]]:
+        """Cut the graph at the normalised embeddings; the tensors before the cut, each with its leaf."""
+        return detach_inputs(self, "anchors", "candidates")
 
     def counts(self, terms: Terms) -> dict[TermName, Tensor]:
         """For each term that is on, the number of lists with something to rank."""

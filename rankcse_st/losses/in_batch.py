@@ -11,7 +11,7 @@ from torch import Tensor
 from rankcse_st.functional import consistency, contrastive, list_lengths
 from rankcse_st.losses.gather import gather, get_rank
 from rankcse_st.losses.labels import TeacherVectors
-from rankcse_st.losses.rows import row_ranges, sum_over_rows
+from rankcse_st.losses.rows import detach_inputs, row_ranges, sum_over_rows
 from rankcse_st.losses.terms import TermName, Terms
 
 
@@ -65,6 +65,13 @@ class InBatchLists:
         self.present: tuple[Tensor, Tensor] | None = None
         if present is not None:
             self.present = present[:, :1], torch.cat([share(column) for column in present.unbind(1)])
+
+    def detach_inputs(self) -> list[tuple[Tensor, Tensor]]:
+        """Cut the graph at the normalised, gathered embeddings; the tensors before the cut, each with its leaf.
+
+        The leaves collect the gradients of one range of anchors after another.
+        """
+        return detach_inputs(self, "anchors", "candidates", "swapped_anchors", "swapped_candidates")
 
     def counts(self, terms: Terms) -> dict[TermName, Tensor]:
         """For each term that is on, the number of anchors whose list has something to rank, at least two entries."""

@@ -30,6 +30,22 @@ class LossParts(dict[str, Tensor]):
         """Back-propagate the sum, for training loops written by hand."""
         torch.autograd.backward(self.total, *args, **kwargs)
 
+    def detach(self) -> Tensor:
+        """The loss as a tensor that leads nowhere, with its parts (see :meth:`of`).
+
+        Losses that cache gradients make their own backward pass, and return such a tensor with a hook.
+        """
+        total = self.total.detach()
+        total.parts = {name: value.detach() for name, value in self.items()}  # type: ignore[attr-defined]
+        return total
+
+    @classmethod
+    def of(cls, total: Tensor) -> LossParts:
+        """The parts of a tensor made by :meth:`detach`: their sum has the tensor's gradient, each of them a share."""
+        parts: dict[str, Tensor] = total.parts  # type: ignore[attr-defined]
+        share = (total - total.detach()) / len(parts)
+        return cls({name: value + share for name, value in parts.items()})
+
     def _each(self, operation: Callable[[Tensor], Tensor]) -> LossParts:
         return LossParts({name: operation(value) for name, value in self.items()})
 

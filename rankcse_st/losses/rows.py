@@ -14,10 +14,11 @@ CPU_ELEMENTS, GPU_ELEMENTS = 2**18, 2**24
 Compute = Callable[..., tuple[Tensor, ...]]
 
 
-def row_ranges(rows: Tensor, width: int) -> Iterator[slice]:
-    """The ranges of the first axis of ``rows`` in which a matrix of ``width`` columns is worked on."""
+def row_ranges(rows: Tensor, width: int, times: int = 1) -> Iterator[slice]:
+    """Ranges of ``rows``, as many as a matrix of ``width`` columns is worked on at once, or ``times`` as many."""
     size = len(rows)
-    step = max(1, (CPU_ELEMENTS if rows.device.type == "cpu" else GPU_ELEMENTS) // max(1, width))
+    elements = times * (CPU_ELEMENTS if rows.device.type == "cpu" else GPU_ELEMENTS)
+    step = max(1, elements // max(1, width))
     for start in range(0, size, step):
         yield slice(start, min(start + step, size))
 
@@ -82,3 +83,15 @@ def _run(
         total = sums if total is None else tuple(a + b for a, b in zip(total, sums, strict=True))
     assert total is not None
     return gradients, total
+
+
+def detach_inputs(lists: object, *names: str) -> list[tuple[Tensor, Tensor]]:
+    """Replace attributes of ``lists`` by leaves that collect gradients; the tensors replaced, each with its leaf."""
+    sources = []
+    for name in names:
+        source = getattr(lists, name)
+        if source is not None:
+            leaf = source.detach().requires_grad_()
+            setattr(lists, name, leaf)
+            sources.append((source, leaf))
+    return sources
