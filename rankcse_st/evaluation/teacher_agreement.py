@@ -73,7 +73,7 @@ class TeacherAgreementEvaluator(EmbeddingEvaluator):
 
     Requirements:
         Memory is that of the embeddings and a few row chunks, so 10,000 sentences fit anywhere; time grows with the
-        square of their number (1,000: a fraction of a second beside the encoding; 10,000: about half a minute).
+        square of their number (1,000: a fraction of a second beside the encoding; 10,000: 20 seconds of one core).
 
     Example:
         ::
