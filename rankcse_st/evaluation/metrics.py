@@ -151,8 +151,8 @@ def uniformity(
     The mean runs over pairs of *different* rows (a sentence is not paired with itself), as in Wang and Isola's code.
     It is exact while there are at most ``max_pairs`` of them. Above, the rows are put in a seeded random order and cut
     into blocks, and all pairs within a block are taken: about ``max_pairs`` pairs in which every row has the same
-    share (on 30,000 Wikipedia sentences the default was within 0.0001 of the exact value). Memory is a copy of the embeddings and two
-    temporaries of ``chunk_size`` rows.
+    share (on 30,000 Wikipedia sentences the default was within 0.0001 of the exact value). Memory
+    is a copy of the embeddings and two temporaries of ``chunk_size`` rows.
 
     Args:
         embeddings: Shape (sentences, dimension), at least two, of any length; they are normalised here.
