@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ class LiveTeachers:
         self.ensemble = TeacherEnsemble.of(teachers)
         self.cache_size = cache_size
         self._cache: OrderedDict[tuple[str | None, str], Tensor] = OrderedDict()
+        self._prompts_differ = any(isinstance(teacher.prompt, Mapping) for teacher in self.ensemble.teachers)
         self._said_what_is_lost = False
 
     def __call__(self, model: nn.Module, columns: list[Features], *, explicit: bool = False) -> Tensor:
@@ -61,22 +62,30 @@ class LiveTeachers:
         if explicit:
             rows = list(zip(*texts[1:], strict=True))
             return self.ensemble.score_lists(texts[0], rows, anchor_column=names[0], candidate_columns=names[1:])
-        vectors = [self._vectors(column, name) for column, name in zip(texts, names, strict=True)]
-        return vectors[0] if len(vectors) == 1 else torch.stack(vectors, dim=1)
+        # Columns differ to a teacher only in their prompts: the same text in two columns is usually one text.
+        keys = [
+            (name if self._prompts_differ else None, text)
+            for name, column in zip(names, texts, strict=True)
+            for text in column
+        ]
+        vectors = self._vectors(keys)
+        return vectors if len(columns) == 1 else torch.stack(vectors.chunk(len(columns)), dim=1)
 
     @property
     def names(self) -> list[str]:
         """What the teachers are called."""
         return [teacher.name for teacher in self.ensemble.teachers]
 
-    def _vectors(self, texts: list[str], column: str | None) -> Tensor:
-        missing = [text for text in dict.fromkeys(texts) if (column, text) not in self._cache]
-        if missing:
-            for text, vector in zip(missing, self.ensemble.encode(missing, column=column), strict=True):
+    def _vectors(self, keys: list[tuple[str | None, str]]) -> Tensor:
+        """Score vectors of texts, each with the column that it is read as, encoding those that are not remembered."""
+        missing = [key for key in dict.fromkeys(keys) if key not in self._cache]
+        for column in dict.fromkeys(column for column, _ in missing):
+            texts = [text for of, text in missing if of == column]
+            for text, vector in zip(texts, self.ensemble.encode(texts, column=column), strict=True):
                 self._cache[column, text] = vector
-        for text in texts:
-            self._cache.move_to_end((column, text))
-        vectors = torch.stack([self._cache[column, text] for text in texts])
+        for key in keys:
+            self._cache.move_to_end(key)
+        vectors = torch.stack([self._cache[key] for key in keys])
         while len(self._cache) > self.cache_size:
             self._cache.popitem(last=False)
         return vectors
@@ -113,6 +122,8 @@ def _decode(tokenizer: Any, features: Features) -> list[str]:
         rows = [row.tolist() for row in ids.tensor_split(features["offsets"].cpu()[1:])]
     else:  # Unpadded flash-attention batches.
         rows = [row.tolist() for row in ids.flatten().tensor_split(features["cu_seq_lens_q"].cpu()[1:-1])]
-    if hasattr(tokenizer, "batch_decode"):
-        return list(tokenizer.batch_decode(rows, skip_special_tokens=True))
-    return list(tokenizer.decode_batch(rows, skip_special_tokens=True))
+    if not hasattr(tokenizer, "batch_decode"):  # StaticEmbedding: a tokenizer of the tokenizers library.
+        return list(tokenizer.decode_batch(rows, skip_special_tokens=True))
+    # The unknown token is special as well, but a sentence of unknown words is not an empty one.
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    return list(tokenizer.batch_decode([[token for token in row if token not in special] for row in rows]))

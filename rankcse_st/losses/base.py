@@ -108,6 +108,10 @@ class RankingLoss(nn.Module):
             embeddings: One (B, d) tensor per view or text column.
             labels: As for the loss itself; two views of one column share (B, D) score vectors.
         """
+        if len(embeddings) == 1 and self.terms.needs_two_views:
+            raise ValueError(
+                "The contrastive and consistency terms need two views' embeddings, but there is one tensor."
+            )
         if labels is None and self.terms.distillation_weight:
             raise ValueError("labels are needed: score vectors or explicit scores of the embeddings' texts.")
         teacher = None if labels is None else self._read(labels, embeddings, len(embeddings))
@@ -140,6 +144,7 @@ class RankingLoss(nn.Module):
             columns=columns,
             form=self.label_form,
             normalize=self.normalize_labels,
+            in_batch_terms=self.in_batch_terms and self.terms.needs_two_views,
         )
 
     def _teacher(
@@ -162,10 +167,11 @@ class RankingLoss(nn.Module):
         """Two equal views make the contrastive term trivial and the consistency term 0, without anyone being told."""
         if self.model.training and self.terms.needs_two_views and torch.equal(embeddings[0], embeddings[1]):
             raise ValueError(
-                "The two views of the first training batch are equal: no dropout acts in the model, so that the "
-                "contrastive and consistency terms have nothing to learn from. Many current encoders ship with dropout "
-                "0.0: turn it on with rankcse_st.set_dropout(model, 0.1). Where a model has none at all, such as "
-                "StaticEmbedding, train by distillation alone: contrastive_weight=0, consistency_weight=0."
+                "The two views of a training batch are equal: no dropout acts in the model, so that the contrastive and "
+                "consistency terms have nothing to learn from. Many current encoders ship with dropout 0.0: turn it on "
+                "with rankcse_st.set_dropout(model, 0.1). Where a model has none at all, such as StaticEmbedding, train "
+                "by distillation alone: contrastive_weight=0, consistency_weight=0. (In a training loop of your own, "
+                "call model.train() first.)"
             )
 
     def _keys(self, columns: list[Features], views: int) -> list[Tensor] | None:

@@ -30,7 +30,7 @@ class _Batch(NamedTuple):
     labels: Tensor | None
 
 
-class CachedRankCSELoss(CachedLossMixin, RankCSELoss):
+class CachedRankCSELoss(CachedLossMixin, RankCSELoss):  # type: ignore[misc]
     """:class:`~rankcse_st.RankCSELoss` with cached gradients: batches, and so lists, of any length.
 
     The batch is embedded in mini-batches, whose activations are dropped; the loss is computed and differentiated

@@ -35,6 +35,7 @@ def read_labels(
     columns: int,
     form: LabelForm | None = None,
     normalize: bool = False,
+    in_batch_terms: bool = False,
 ) -> TeacherVectors | TeacherScores:
     """Tell score vectors from explicit scores by shape, and check them.
 
@@ -45,10 +46,11 @@ def read_labels(
         columns: C, the number of text columns.
         form: ``"vectors"`` or ``"scores"`` where the shape allows both readings.
         normalize: Scale vectors that are not unit to length 1, instead of refusing them.
+        in_batch_terms: Whether other terms are computed beside lists of explicit scores.
 
     Raises:
         ValueError: If the shape fits neither form or both, vectors are not of unit length, vectors are not finite,
-            or explicit scores are infinite.
+            explicit scores are infinite, or lists have only one candidate.
     """
     shape = tuple(labels.shape)
     expected = _expected(batch_size, columns)
@@ -72,6 +74,11 @@ def read_labels(
                 f"Explicit scores of {columns - 1} candidate column(s) must have shape ({batch_size}, {columns - 1}), "
                 f"got {shape}."
             )
+        if shape[1] == 1 and not in_batch_terms:
+            raise ValueError(
+                "The labels are explicit scores of one candidate, and a list of one has nothing to rank: the loss would "
+                "be 0 for ever. Give each anchor more candidates, or rank it against the batch by score vectors."
+            )
         if labels.isinf().any():
             raise ValueError(
                 "Explicit scores must be finite, or NaN where a candidate is missing; got an infinite one."
@@ -89,6 +96,9 @@ def read_labels(
             "Missing entries (NaN) are for explicit scores of anchor and candidates only."
         )
     if normalize:
+        zeros = int((labels.norm(dim=-1) == 0).sum())
+        if zeros:
+            raise ValueError(f"{zeros} of the labels' vectors are zero vectors, which no scale brings to length 1.")
         labels = torch.nn.functional.normalize(labels, dim=-1)
     elif not _all_unit(labels):
         norms = labels.norm(dim=-1)
