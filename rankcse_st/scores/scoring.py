@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from datasets import Dataset, DatasetInfo, Features
 from datasets.table import ConcatenationTable, InMemoryTable, MemoryMappedTable
 from tqdm.auto import tqdm
@@ -20,7 +19,7 @@ from rankcse_st.calibration import spread_of_lists, spread_of_similarities
 from rankcse_st.fingerprints import hash_json
 from rankcse_st.lists import CandidateLists
 from rankcse_st.scores.arrays import ArrowFolder, label_table, text_table, to_numpy
-from rankcse_st.scores.layout import Layout
+from rankcse_st.scores.layout import Layout, to_tensor
 from rankcse_st.scores.processes import rank_and_world_size, wait_for_files
 from rankcse_st.scores.sources import Shard, TextSource
 from rankcse_st.teachers import TeacherEnsemble
@@ -68,7 +67,7 @@ class Scorer:
         """Standard deviation of each active teacher's scores on ``shard``, whose answers are kept too."""
         measured = []
         for k in self.ensemble.active:
-            answers = torch.from_numpy(self._answers(k, shard).copy()).float()
+            answers = to_tensor(self._answers(k, shard))
             lists = self.layout.form == "lists"
             measured.append(spread_of_lists(answers) if lists else spread_of_similarities(answers.flatten(0, 1)))
         return measured
@@ -116,11 +115,13 @@ class Scorer:
             (name,) = self._readings[index]
             texts = [text for column in self.layout.columns for text in shard[column]]
             return self._kept(name, texts, partial(self._score_lists, index, shard))
-        parts: dict[str, np.ndarray] = {}
+        parts: dict[str, np.ndarray] = {}  # Of one column each, (n, d).
         for name, columns in self._readings[index].items():
             texts = [text for column in columns for text in shard[column]]
             embeddings = self._kept(name, texts, partial(self._encode, index, texts, columns[0]))
             parts |= dict(zip(columns, np.split(embeddings, len(columns)), strict=True))
+        if len(parts) == 1:
+            return next(iter(parts.values()))[:, None]
         return np.stack([parts[column] for column in self.layout.read_columns], axis=1)
 
     def _kept(self, name: str, texts: Sequence[str], compute: Callable[[], np.ndarray]) -> np.ndarray:
