@@ -80,7 +80,9 @@ class TestForms:
     def test_stated_form(self):
         """Prevents what the caller states from being overruled by a guess."""
         labels = torch.ones(B, 1)  # one candidate's score of 1, or vectors of one dimension
-        assert isinstance(read_labels(labels, batch_size=B, columns=2, form="scores"), TeacherScores)
+        assert isinstance(
+            read_labels(labels, batch_size=B, columns=2, form="lists", in_batch_terms=True), TeacherScores
+        )
         assert isinstance(read_labels(labels, batch_size=B, columns=2, form="vectors"), TeacherVectors)
 
     def test_normalize(self):
@@ -134,15 +136,27 @@ class TestErrors:
         with pytest.raises(ValueError, match=r"between 2 and 2\..*normalize_labels=True"):
             read_labels(2 * unit_vectors(B, 8), batch_size=B, columns=1)
 
+    def test_a_zero_vector(self):
+        """Prevents a text without an embedding from being scored 0 with everything, silently."""
+        labels = 2 * unit_vectors(B, 8)
+        labels[3] = 0
+        with pytest.raises(ValueError, match=r"zero|length 0"):
+            read_labels(labels, batch_size=B, columns=1, normalize=True)
+
+    def test_lists_of_one_candidate(self):
+        """Prevents a loss that is 0 for ever: one candidate has nothing to be ranked against."""
+        with pytest.raises(ValueError, match="candidate"):
+            read_labels(torch.rand(B, 1), batch_size=B, columns=2)
+
     def test_ambiguous(self):
         """Prevents two possible readings from being settled by a guess."""
-        with pytest.raises(ValueError, match='label_form="scores" or label_form="vectors"'):
+        with pytest.raises(ValueError, match='label_form="lists" or label_form="vectors"'):
             read_labels(torch.ones(B, 1), batch_size=B, columns=2)
 
     def test_stated_form_that_does_not_fit(self):
         """Prevents a stated form from being forced onto labels that cannot have it."""
         with pytest.raises(ValueError, match=r"3 candidate column\(s\) must have shape \(5, 3\), got \(5, 4\)"):
-            read_labels(torch.ones(B, 4), batch_size=B, columns=4, form="scores")
+            read_labels(torch.ones(B, 4), batch_size=B, columns=4, form="lists")
         with pytest.raises(ValueError, match="length 1"):
             read_labels(torch.full((B, 3), 2.0), batch_size=B, columns=2, form="vectors")
 

@@ -72,8 +72,8 @@ class RankingLoss(nn.Module):
                 "views=1 leaves the contrastive and consistency terms nothing to compare: they need two views. "
                 "Pass views=2 or None, or set contrastive_weight=0 and consistency_weight=0."
             )
-        if label_form not in (None, "vectors", "scores"):
-            raise ValueError(f'label_form must be None, "vectors" or "scores", got {label_form!r}.')
+        if label_form not in (None, "vectors", "lists"):
+            raise ValueError(f'label_form must be None, "vectors" or "lists", got {label_form!r}.')
         if teachers is not None and not terms.distillation_weight:
             raise ValueError(
                 "teachers are given but distillation_weight is 0: give it a weight, or leave teachers out."
@@ -160,7 +160,7 @@ class RankingLoss(nn.Module):
                     "teachers were given. Attach scores with TeacherScoreDataset.from_dataset(dataset, teachers), pass "
                     "teachers=[...] to the loss, or set distillation_weight=0."
                 )
-            labels = self.teachers(self.model, columns, explicit=self.label_form == "scores").to(embeddings[0].device)
+            labels = self.teachers(self.model, columns, explicit=self.label_form == "lists").to(embeddings[0].device)
         return self._read(labels, embeddings, len(columns))
 
     def _check_views_differ(self, embeddings: Sequence[Tensor]) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-LabelForm = Literal["vectors", "scores"]
+LabelForm = Literal["vectors", "lists"]
 
 # How far the norm of a score vector may be from 1. Half precision rounds it by less than 1e-3.
 UNIT_TOLERANCE = 1e-2
@@ -44,7 +44,7 @@ def read_labels(
             scores of the K = C − 1 candidates of the first column.
         batch_size: B.
         columns: C, the number of text columns.
-        form: ``"vectors"`` or ``"scores"`` where the shape allows both readings.
+        form: ``"vectors"`` or ``"lists"`` where the shape allows both readings.
         normalize: Scale vectors that are not unit to length 1, instead of refusing them.
         in_batch_terms: Whether other terms are computed beside lists of explicit scores.
 
@@ -66,9 +66,9 @@ def read_labels(
     if form is None and could_be_scores and could_be_vectors:
         raise ValueError(
             f"Labels of shape {shape} for {columns} text columns can be read as explicit scores of {columns - 1} "
-            'candidate(s) or as unit score vectors: say which with label_form="scores" or label_form="vectors".'
+            'candidate(s) or as unit score vectors: say which with label_form="lists" or label_form="vectors".'
         )
-    if form == "scores" or (form is None and could_be_scores):
+    if form == "lists" or (form is None and could_be_scores):
         if not could_be_scores:
             raise ValueError(
                 f"Explicit scores of {columns - 1} candidate column(s) must have shape ({batch_size}, {columns - 1}), "
@@ -76,8 +76,8 @@ def read_labels(
             )
         if shape[1] == 1 and not in_batch_terms:
             raise ValueError(
-                "The labels are explicit scores of one candidate, and a list of one has nothing to rank: the loss would "
-                "be 0 for ever. Give each anchor more candidates, or rank it against the batch by score vectors."
+                "The labels are explicit scores of one candidate, and a list of one has nothing to rank: the loss would be "
+                "0 for ever. Give each anchor more candidates, or rank it against the batch by score vectors."
             )
         if labels.isinf().any():
             raise ValueError(

@@ -32,7 +32,7 @@ class ListwiseDistillationLoss(RankingLoss):
         views: How often each sentence of a single text column is embedded. None: once.
         include_positive: Whether the positive takes part in the lists. None: left out with ListNet and kept with
             ListMLE, as in the paper. With one view of one column a sentence is never in its own list.
-        label_form: ``"vectors"`` or ``"scores"``, needed only where the shape of the labels allows both readings, and
+        label_form: ``"vectors"`` or ``"lists"``, needed only where the shape of the labels allows both readings, and
             to have live teachers (cross-encoders, say) score each anchor's own candidates.
         normalize_labels: Scale the labels' vectors to length 1 instead of refusing others.
         gather_across_devices: Rank against the batches of all processes, not only the own one. Needs

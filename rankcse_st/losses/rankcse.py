@@ -45,7 +45,7 @@ class RankCSELoss(RankingLoss):
             out with ListNet and kept with ListMLE.
         in_batch_terms: With explicit scores, whether the contrastive and consistency terms are computed as well, with
             the first candidate as the positive. Off by default: a first candidate need not be a positive.
-        label_form: ``"vectors"`` or ``"scores"``, needed only where the shape of the labels allows both readings, and
+        label_form: ``"vectors"`` or ``"lists"``, needed only where the shape of the labels allows both readings, and
             to have live teachers score each anchor's own candidates.
         normalize_labels: Scale the labels' vectors to length 1 instead of refusing others.
         mask_duplicates: Whether sentences of equal tokens are left out of each other's negatives.
