@@ -1,0 +1,518 @@
+"""The command line, run as a user runs it, on tiny models saved to a folder."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from sentence_transformers import SentenceTransformer
+from transformers import TrainerCallback
+from typer.testing import CliRunner, Result
+
+from rankcse_st.cli import app, job
+from rankcse_st.losses import RankCSELoss
+from rankcse_st.training import TrainingOptions, last_checkpoint
+from tests.conftest import SENTENCES
+
+STS = [
+    {"sentence1": "The cat sleeps on the sofa.", "sentence2": "The cat sleeps on the sofa.", "score": 5.0},
+    {"sentence1": "The cat sleeps on the sofa.", "sentence2": "A dog sleeps on the sofa.", "score": 3.0},
+    {"sentence1": "The cat sleeps on the sofa.", "sentence2": "The city waits for the rain.", "score": 0.5},
+    {"sentence1": "Anna is late again.", "sentence2": "My neighbour is late again.", "score": 2.5},
+]
+TEACHER_WIDTHS = (48, 40)
+
+
+def run(*arguments: Any) -> Result:
+    """Call the command in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def succeed(*arguments: Any) -> str:
+    """Call it and expect success."""
+    result = run(*arguments)
+    assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def models(make_tiny_model: Callable[..., SentenceTransformer], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a student, a student without dropout, and two teachers."""
+    folder = tmp_path_factory.mktemp("models")
+    make_tiny_model(pooling="cls").save_pretrained(str(folder / "student"))
+    make_tiny_model(dropout=0.0).save_pretrained(str(folder / "without-dropout"))
+    make_tiny_model(seed=1, dim=48, lowercase=False).save_pretrained(str(folder / "teacher"))
+    make_tiny_model(seed=2, dim=40).save_pretrained(str(folder / "teacher2"))
+    make_tiny_model(seed=3)[0].model.save_pretrained(str(folder / "bare"))
+    make_tiny_model(seed=3).tokenizer.save_pretrained(str(folder / "bare"))
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """64 sentences, with a blank line and a duplicate."""
+    path = tmp_path / "sentences.txt"
+    path.write_text("\n".join([*SENTENCES, "", SENTENCES[0], ""]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Graded pairs."""
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(pair) + "\n" for pair in STS), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def quick(models: Path, corpus: Path, tmp_path: Path) -> list[Any]:
+    """A training of six steps on the CPU, its output in ``tmp_path / "out"``."""
+    return [
+        *("train", "--student", models / "student", "--teacher", models / "teacher", "--sentences", corpus),
+        *("--output", tmp_path / "out", "--batch-size", 8, "--held-out", 16, "--learning-rate", "3e-3", "--cpu"),
+        # The last step is saved in any case; rendering a card for each checkpoint is most of the time.
+        *("--save-steps", 100),
+    ]
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many sentences teachers were asked to encode, call by call."""
+    calls: list[int] = []
+    encode = SentenceTransformer.encode
+
+    def counting(self: SentenceTransformer, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        # The evaluators encode with the student, which is told from the teachers by its width.
+        if self.get_embedding_dimension() in TEACHER_WIDTHS:
+            calls.append(len(inputs))
+        return encode(self, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(SentenceTransformer, "encode", counting)
+    return calls
+
+
+def embed(folder: Path) -> torch.Tensor:
+    """Embeddings by a saved model."""
+    return SentenceTransformer(str(folder), device="cpu").encode(SENTENCES[:8], convert_to_tensor=True)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """``--help`` and a mistyped option must answer at once: importing torch takes seconds."""
+    code = "import sys, rankcse_st.cli; print([m for m in ('torch', 'transformers', 'datasets') if m in sys.modules])"
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert output.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["train", "score", "evaluate"])
+def test_help_names_every_option(command: str) -> None:
+    """An option nobody can find out about is no option."""
+    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 0
+    callback = next(one.callback for one in app.registered_commands if one.callback.__name__ == command)
+    options = {"json" if name == "json_file" else name for name in inspect.signature(callback).parameters} - {"model"}
+    assert len(options) > 10
+    for name in options:
+        assert f"--{name.replace('_', '-')}" in result.output
+
+
+def test_defaults_are_those_of_the_library() -> None:
+    """A default that the command repeats must not drift from the loss and the options it stands for."""
+    train = next(one.callback for one in app.registered_commands if one.callback.__name__ == "train")
+    command = inspect.signature(train).parameters
+    loss = inspect.signature(RankCSELoss).parameters
+    for name in ("method", "temperature", "student_temperature", "teacher_temperature"):
+        assert getattr(command[name].default, "value", command[name].default) == loss[name].default
+    assert TrainingOptions(student="x").weights == tuple(
+        loss[f"{term}_weight"].default for term in ("contrastive", "consistency", "distillation")
+    )
+    for option in fields(TrainingOptions):
+        if option.name != "student":
+            assert getattr(command[option.name].default, "value", command[option.name].default) == option.default
+
+
+def test_train_improves_agreement_and_saves_a_plain_model(quick: list[Any], pairs: Path, tmp_path: Path) -> None:
+    """The main job: a better student, numbers before and after, a model that needs nothing of this package."""
+    output = succeed(*quick, "--epochs", 4, "--sts", pairs)
+    folder = tmp_path / "out"
+    assert "64 sentences (1 blank lines skipped, 1 duplicates dropped)" in output
+    record = json.loads((folder / "rankcse_run.json").read_text())
+    assert set(record["after"]) == {"held_out_spearman", "held_out_top10_overlap", "pairs_spearman_cosine"}
+    assert record["after"]["held_out_spearman"] > record["before"]["held_out_spearman"] + 0.05
+    assert "before and after" in output
+    assert f"SentenceTransformer('{folder}').encode" in output.replace("\n", "")
+    types = [module["type"] for module in json.loads((folder / "modules.json").read_text())]
+    assert types
+    assert all(one.startswith("sentence_transformers.") for one in types)
+    card = (folder / "README.md").read_text()
+    assert "RankCSELoss" in card
+    assert '"teacher_temperature": 0.025' in card
+    assert "RankCSE: Unsupervised Sentence Representations" in card.replace("{R}ank{CSE}", "RankCSE")
+    assert len((folder / "held_out.txt").read_text().splitlines()) == 16
+
+    # None in sys.modules makes an import fail as if the package were not installed.
+    code = (
+        "import sys; sys.modules['rankcse_st'] = None\n"
+        "from sentence_transformers import SentenceTransformer\n"
+        f"print(SentenceTransformer({str(folder)!r}, device='cpu').encode(['The cat is late again.']).tolist())"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    expected = SentenceTransformer(str(folder), device="cpu").encode(["The cat is late again."])
+    torch.testing.assert_close(torch.tensor(json.loads(loaded)), torch.from_numpy(expected), rtol=1e-4, atol=1e-5)
+
+
+BAD_INPUT: dict[str, tuple[list[Any], list[str]]] = {
+    "missing file": (["--sentences", "nowhere.txt"], ["nowhere.txt", "does not exist"]),
+    "folder for a file": (["--sentences", "."], ["is a folder"]),
+    "empty file": (["--sentences", "{empty}"], ["holds 0 sentences", "at least 2"]),
+    "one sentence": (["--sentences", "{one}"], ["holds 1 sentences (2 duplicates dropped)", "at least 2"]),
+    "not UTF-8": (["--sentences", "{latin}"], ["line 2", "not UTF-8", "iconv"]),
+    "missing student": (["--student", "./nobody"], ["no student at './nobody'", "folder or a name"]),
+    "missing teacher": (["--teacher", "./nobody"], ["no teacher at './nobody'"]),
+    "one weight for two teachers": (
+        ["--teacher", "{models}/teacher2", "--teacher-weight", 1],
+        ["2 teachers but 1 weights", "--teacher-weight once for each"],
+    ),
+    "negative weight": (["--teacher-weight", -1], ["not negative", "-1"]),
+    "all weights zero": (["--teacher-weight", 0], ["All 1 values", "are 0"]),
+    "weight not a number": (["--teacher-weight", "nan"], ["finite"]),
+    "three lengths for one teacher": (
+        ["--teacher-max-seq-length", 5, "--teacher-max-seq-length", 6, "--teacher-max-seq-length", 7],
+        ["1 teachers but 3 values of --teacher-max-seq-length"],
+    ),
+    "temperature zero": (["--temperature", 0], ["temperature must be positive", "0.0"]),
+    "student temperature infinite": (["--student-temperature", "inf"], ["student_temperature must be positive"]),
+    "teacher temperature not a number": (["--teacher-temperature", "nan"], ["teacher_temperature must be positive"]),
+    "negative term weight": (["--consistency-weight", -1], ["consistency_weight must be finite and not negative"]),
+    "all terms off": (
+        ["--contrastive-weight", 0, "--consistency-weight", 0, "--distillation-weight", 0],
+        ["all three terms are 0"],
+    ),
+    "learning rate": (["--learning-rate", 0], ["learning_rate must be positive"]),
+    "epochs": (["--epochs", -1], ["epochs must be positive"]),
+    "batch of one": (["--batch-size", 1], ["batch_size must be at least 2"]),
+    "dropout": (["--dropout", 1], ["dropout must be at least 0 and below 1"]),
+    "two precisions": (["--bf16", "--fp16"], ["exclude each other"]),
+    "save steps beside eval steps": (["--eval-steps", 4, "--save-steps", 3], ["leave save_steps out"]),
+    "two held out": (["--held-out", 2], ["0 or at least 3"]),
+    "all held out": (["--held-out", 64], ["64 sentences, of which 64 are held out"]),
+    "scores beside teachers": (["--scores", "."], ["leave out --teacher and --sentences"]),
+    "output is a model": (["--output", "{models}/teacher"], ["already holds a model", "--resume"]),
+    "output is a file": (["--output", "{empty}"], ["is a file"]),
+    "hub while offline": (["--push-to-hub", "me/model"], ["HF_HUB_OFFLINE"]),
+    "missing pairs": (["--sts", "nowhere.csv"], ["nowhere.csv", "does not exist"]),
+    "pairs of another format": (["--sts", "pairs.parquet"], [".jsonl, .csv or .tsv"]),
+    "pairs without score": (["--sts", "{noscore}"], ["row 1", "no score"]),
+    "score is text": (["--sts", "{badscore}"], ["row 2", "finite number", "'high'"]),
+    "unknown config key": (["--config", "{unknown}"], ["unknown option 'batchsize'", "'batch-size'"]),
+    "config not a mapping": (["--config", "{one}"], ["must hold option names"]),
+    "config list for one value": (["--config", "{listed}"], ["'seed' takes one value"]),
+    "missing config": (["--config", "nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_fails_before_models_are_loaded(
+    case: str, quick: list[Any], models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message, exit code 2, no traceback, nothing loaded, nothing written."""
+    files = {
+        "empty": b"\n\n",
+        "one": b"A cat.\nA cat.\nA cat.\n",
+        "latin": "A cat.\nUn caf\u00e9.\n".encode("latin-1"),
+        "noscore": b'{"sentence1": "a", "sentence2": "b"}\n',
+        "badscore": b"sentence1,sentence2,score\na,b,high\n",
+        "unknown": b"batchsize: 3\n",
+        "listed": b"seed: [1, 2]\n",
+    }
+    names = {"models": str(models)}
+    for name, content in files.items():
+        path = tmp_path / f"{name}{'.csv' if name == 'badscore' else '.jsonl'}"
+        path.write_bytes(content)
+        names[name] = str(path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    def never(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(job, "load_student", never)
+    arguments, expected = BAD_INPUT[case]
+    result = run(*quick, *(str(argument).format(**names) for argument in arguments))
+    assert result.exit_code == 2, result.output
+    message = " ".join(result.output.split())
+    assert "Error:" in message
+    assert "Traceback" not in message
+    for part in expected:
+        assert part in message
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("left_out", "expected"), [("--teacher", "Distillation needs a teacher"), ("--sentences", "No sentences are given")]
+)
+def test_missing_sources(left_out: str, expected: str, quick: list[Any]) -> None:
+    """What is needed depends on the other options, so that the parser cannot tell."""
+    position = quick.index(left_out)
+    result = run(*quick[:position], *quick[position + 2 :])
+    assert result.exit_code == 2
+    assert expected in result.output
+
+
+def test_student_without_dropout(quick: list[Any], models: Path, encoded: list[int]) -> None:
+    """Two equal views must be noticed before the teachers have scored a corpus, and the message names both remedies."""
+    quick[2] = models / "without-dropout"
+    result = run(*quick)
+    assert result.exit_code == 2
+    assert "No dropout acts" in result.output
+    assert "distillation" in result.output
+    assert not encoded
+    succeed(*quick, "--dropout", 0.1)
+    assert encoded
+
+
+def test_distillation_alone_needs_no_dropout(quick: list[Any], models: Path, tmp_path: Path) -> None:
+    """The cheap setting: one view, only the distillation term is in the log."""
+    quick[2] = models / "without-dropout"
+    succeed(*quick, "--loss", "distillation", "--method", "listmle")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert '"method": "listmle"' in card
+    logs = log_history(tmp_path / "out")
+    assert any("distillation" in entry for entry in logs)
+    assert not any("contrastive" in entry or "consistency" in entry for entry in logs)
+
+
+def test_simcse_needs_no_teacher(models: Path, corpus: Path, tmp_path: Path, encoded: list[int]) -> None:
+    """The baseline runs on text alone."""
+    arguments = ["--student", models / "student", "--sentences", corpus, "--output", tmp_path / "out", "--cpu"]
+    succeed("train", *arguments, "--loss", "simcse", "--batch-size", 8, "--save-steps", 100)
+    assert not encoded
+    assert any("contrastive" in entry or "loss" in entry for entry in log_history(tmp_path / "out"))
+
+
+class Interrupt(TrainerCallback):
+    """What Ctrl-C does after the fifth step."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 5:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("head", [(), ("--projection-head",)], ids=["plain", "projection head"])
+def test_resume_after_interruption_equals_uninterrupted(
+    head: tuple[str, ...], quick: list[Any], tmp_path: Path, encoded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupted run goes on from its last checkpoint: no score is computed again, and the result is the same."""
+    quick += ["--save-steps", 2, "--epochs", 2, *head]
+    build_trainer = job.build_trainer
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        trainer = build_trainer(*args, **kwargs)
+        trainer.add_callback(Interrupt())
+        return trainer
+
+    monkeypatch.setattr(job, "build_trainer", interrupted)
+    result = run(*quick)
+    assert result.exit_code == 130
+    folder = tmp_path / "out"
+    assert "--resume" in result.output
+    assert not (folder / "modules.json").exists()
+    assert last_checkpoint(folder) == folder / "checkpoints" / "checkpoint-4"
+    assert sum(encoded) == 64
+    encoded.clear()
+    monkeypatch.setattr(job, "build_trainer", build_trainer)
+
+    refused = run(*quick)
+    assert refused.exit_code == 2
+    assert "not finished" in refused.output
+
+    # A checkpoint that a crash cut short is passed over.
+    (folder / "checkpoints" / "checkpoint-9").mkdir()
+    output = succeed("train", "--config", folder / "train.yaml", "--resume")
+    assert "checkpoint-4" in output
+    assert not encoded
+
+    quick[quick.index("--output") + 1] = tmp_path / "whole"
+    succeed(*quick)
+    torch.testing.assert_close(embed(folder), embed(tmp_path / "whole"), rtol=0, atol=1e-6)
+    start = embed(Path(str(quick[2])))
+    assert (embed(folder) - start).abs().max() > 0.01
+
+
+def test_resume_refuses_other_options_and_sentences(quick: list[Any], corpus: Path, tmp_path: Path) -> None:
+    """Going on with another seed or text would be a training that nobody asked for, and is not what resuming means."""
+    succeed(*quick)
+    result = run(*quick, "--resume", "--seed", 7)
+    assert result.exit_code == 2
+    assert "seed was 42, now 7" in " ".join(result.output.split())
+    more = succeed(*quick, "--resume", "--epochs", 2)
+    assert "checkpoint-6" in more
+    corpus.write_text(corpus.read_text().replace("sofa", "beach"), encoding="utf-8")
+    result = run(*quick, "--resume")
+    assert result.exit_code == 2
+    assert "begun with others" in " ".join(result.output.split())
+
+
+def test_second_run_computes_no_scores_again(quick: list[Any], tmp_path: Path, encoded: list[int]) -> None:
+    """Runs that share --cache-dir share the teachers' work."""
+    quick += ["--cache-dir", tmp_path / "cache"]
+    succeed(*quick)
+    assert sum(encoded) == 64
+    quick[quick.index("--output") + 1] = tmp_path / "out2"
+    succeed(*quick, "--temperature", 0.1, "--seed", 7)
+    assert sum(encoded) == 64
+
+
+def test_score_then_train(models: Path, corpus: Path, quick: list[Any], tmp_path: Path, encoded: list[int]) -> None:
+    """Training on a scored folder is the training with the teachers themselves."""
+    teachers = ["--teacher", models / "teacher", "--teacher", models / "teacher2", "--teacher-weight", 2]
+    teachers += ["--teacher-weight", 1, "--sentences", corpus]
+    succeed("score", *teachers, "--output", tmp_path / "scores", "--cpu")
+    assert sum(encoded) == 128
+    assert [path.name for path in tmp_path.glob("scores*")] == ["scores"]
+    refused = run("score", *teachers, "--output", tmp_path / "scores")
+    assert refused.exit_code == 2
+    assert "not empty" in refused.output
+    options = [*quick[:3], *quick[quick.index("--output") + 2 :]]
+    succeed(*options, "--scores", tmp_path / "scores", "--output", tmp_path / "from-scores")
+    assert sum(encoded) == 128
+    succeed(*options, *teachers, "--output", tmp_path / "from-teachers")
+    torch.testing.assert_close(embed(tmp_path / "from-scores"), embed(tmp_path / "from-teachers"), rtol=0, atol=1e-6)
+
+
+def test_config_file_stands_for_options_and_the_command_line_wins(models: Path, corpus: Path, tmp_path: Path) -> None:
+    """Required, repeated and flag options can come from a file."""
+    config = tmp_path / "config.yaml"
+    values = {"student": str(models / "student"), "teacher": [str(models / "teacher"), str(models / "teacher2")]}
+    values |= {
+        "sentences": str(corpus),
+        "output": str(tmp_path / "out"),
+        "batch_size": 16,
+        "seed": 3,
+        "cpu": True,
+        "save-steps": 9,
+    }
+    config.write_text(yaml.safe_dump({**values, "teacher-weight": [1, 3], "loss": "distillation"}))
+    succeed("train", "--config", config, "--seed", 5)
+    record = json.loads((tmp_path / "out" / "rankcse_run.json").read_text())
+    assert record["options"]["seed"] == 5
+    assert record["options"]["batch_size"] == 16
+    assert record["options"]["loss"] == "distillation"
+    assert [teacher["weight"] for teacher in record["teachers"]] == pytest.approx([0.25, 0.75])
+
+
+def test_bare_student_and_cls_teacher(models: Path, corpus: Path, tmp_path: Path) -> None:
+    """Checkpoints that do not say how they are pooled: the options do, for the student and for each teacher."""
+    arguments = ["--student", models / "bare", "--teacher", models / "bare", "--sentences", corpus, "--cpu"]
+    arguments += [
+        "--output",
+        tmp_path / "out",
+        "--pooling",
+        "cls",
+        "--teacher-pooling",
+        "cls",
+        "--batch-size",
+        16,
+        "--save-steps",
+        100,
+    ]
+    succeed("train", *arguments)
+    pooling = SentenceTransformer(str(tmp_path / "out"), device="cpu")[1]
+    assert pooling.pooling_mode == "cls"
+    record = json.loads((tmp_path / "out" / "rankcse_run.json").read_text())
+    assert record["teachers"][0]["pooling"] == ["cls"]
+    # The student starts as its own teacher.
+    assert record["before"]["held_out_spearman"] == pytest.approx(1.0)
+    refused = run(*["train", *arguments, "--student", models / "student", "--output", tmp_path / "other"])
+    assert refused.exit_code == 2
+    assert "has a pooling of its own" in " ".join(refused.output.split())
+
+
+def test_eval_steps_keep_the_best_checkpoint(quick: list[Any], tmp_path: Path) -> None:
+    """What is saved is the checkpoint with the best agreement, not the last one."""
+    succeed(*quick[:-2], "--epochs", 3, "--eval-steps", 3, "--learning-rate", "5e-2")
+    state = json.loads((last_checkpoint(tmp_path / "out") / "trainer_state.json").read_text())
+    agreements = [
+        entry["eval_held_out_spearman"] for entry in state["log_history"] if "eval_held_out_spearman" in entry
+    ]
+    assert len(agreements) >= 5
+    after = json.loads((tmp_path / "out" / "rankcse_run.json").read_text())["after"]["held_out_spearman"]
+    assert after == pytest.approx(max(agreements), abs=1e-6)
+    assert after > agreements[-1]
+
+
+def test_evaluate_compares_models(models: Path, corpus: Path, pairs: Path, tmp_path: Path) -> None:
+    """A teacher agrees fully with itself, and another model does not; pairs are read from CSV and TSV as well."""
+    for suffix, separator in ((".csv", ","), (".tsv", "\t")):
+        rows = [separator.join(map(str, pair.values())) for pair in STS]
+        (tmp_path / f"as{suffix[1:]}{suffix}").write_text("\n".join([separator.join(STS[0]), *rows]))
+    files = [
+        argument for path in (pairs, tmp_path / "ascsv.csv", tmp_path / "astsv.tsv") for argument in ("--sts", path)
+    ]
+    arguments = [models / "teacher", models / "student", "--teacher", models / "teacher", "--sentences", corpus, *files]
+    output = succeed("evaluate", *arguments, "--json", tmp_path / "results" / "all.json", "--cpu")
+    results = json.loads((tmp_path / "results" / "all.json").read_text())
+    teacher, student = results[str(models / "teacher")], results[str(models / "student")]
+    assert teacher["agreement_spearman"] == pytest.approx(1.0)
+    assert student["agreement_spearman"] < 0.9
+    assert teacher["pairs_spearman_cosine"] == teacher["ascsv_spearman_cosine"] == teacher["astsv_spearman_cosine"]
+    assert "100.00" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "Nothing to measure"),
+        (["--teacher", "{models}/teacher"], "both --teacher and --sentences"),
+        (["--sts", "{pairs}", "--sts", "{pairs}"], "Two files of pairs are called 'pairs'"),
+    ],
+)
+def test_evaluate_bad_input(arguments: list[str], expected: str, models: Path, pairs: Path) -> None:
+    """What to measure is said before a model is loaded."""
+    filled = [argument.format(models=models, pairs=pairs) for argument in arguments]
+    result = run("evaluate", models / "student", *filled)
+    assert result.exit_code == 2
+    assert expected in " ".join(result.output.split())
+
+
+def test_failed_upload_keeps_the_model(quick: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours of training must not be lost to a network error at the end."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    refused = run(*quick, "--push-to-hub", "me/model")
+    assert refused.exit_code == 2
+    assert "hf auth login" in refused.output
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: "token")
+    uploads: list[str] = []
+
+    def upload(self: SentenceTransformer, repo_id: str, **kwargs: Any) -> str:
+        uploads.append(repo_id)
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(SentenceTransformer, "push_to_hub", upload)
+    result = run(*quick, "--push-to-hub", "me/model")
+    assert uploads == ["me/model"]
+    assert result.exit_code == 1
+    assert "is saved in" in " ".join(result.output.split())
+    embed(tmp_path / "out")
+
+
+def test_traceback_on_request(quick: list[Any]) -> None:
+    """Whoever looks for a bug gets the exception itself."""
+    result = run(*quick, "--temperature", 0, "--traceback")
+    assert isinstance(result.exception, ValueError)
+
+
+def log_history(folder: Path) -> list[dict[str, Any]]:
+    """What the trainer logged, from the last checkpoint."""
+    checkpoint = last_checkpoint(folder)
+    assert checkpoint is not None
+    return json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
