@@ -1,0 +1,128 @@
+"""``python -m benchmarks.study``: run a suite, choose learning rates by the grid, write the tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import typer
+
+from benchmarks.study.report import write_report
+from benchmarks.study.runs import METHODS, SUITES, Run, grid
+
+app = typer.Typer(add_completion=False, help=__doc__)
+RESULTS = Path(__file__).parent / "results"
+# Lines of the text that no run trains on, on which agreement with the teacher is measured.
+HELD_OUT = slice(-1000, None)
+PACKAGES = ("rankcse-st", "sentence-transformers", "transformers", "datasets", "torch", "numpy", "scipy")
+
+Data = Annotated[
+    Path, typer.Option(help="Folder with sts/*.jsonl and wiki/wiki-55k.txt.", exists=True, file_okay=False)
+]
+Mpnet = Annotated[Path | None, typer.Option(help="Folder of all-mpnet-base-v2, for the teachers suite.")]
+Output = Annotated[Path, typer.Option(help="Where results are kept; finished runs are not run again.")]
+
+
+@app.command()
+def run(
+    suite: Annotated[str, typer.Argument(help=f"grid, {', '.join(SUITES)}")],
+    data: Data,
+    mpnet: Mpnet = None,
+    output: Output = RESULTS,
+    only: Annotated[str | None, typer.Option(help="Only the runs whose label contains this.")] = None,
+) -> None:
+    """Run a suite; a run whose result is there already is skipped."""
+    if suite != "grid" and suite not in SUITES:
+        raise typer.BadParameter(f"expected grid or one of {', '.join(SUITES)}, got {suite!r}", param_hint="SUITE")
+    runs = list(grid() if suite == "grid" else SUITES[suite](_chosen(output)))
+    runs = [one for one in runs if only is None or only in one.label]
+    for number, one in enumerate(runs, 1):
+        path = output / "runs" / f"{one.key}.json"
+        print(f"[{number}/{len(runs)}] {one.suite}: {one.label} ({one.key})", flush=True)
+        if not path.exists():
+            _run_one(one, data, mpnet, path, output)
+
+
+@app.command()
+def choose(output: Output = RESULTS) -> None:
+    """Choose each method's learning rate by the grid's development scores."""
+    from benchmarks.study.scores import choosing_score
+
+    chosen: dict[str, float] = {}
+    for method in METHODS:
+        results = [
+            json.loads((output / "runs" / f"{one.key}.json").read_text()) for one in grid() if one.method == method
+        ]
+        by_rate = {result["run"]["learning_rate"]: choosing_score(result["scores"]) for result in results}
+        chosen[method] = max(by_rate, key=lambda rate: by_rate[rate])
+        if chosen[method] in (min(by_rate), max(by_rate)):
+            print(f"Warning: the best learning rate of {method} lies at the edge of the grid.")
+        print(method, {rate: round(score, 2) for rate, score in by_rate.items()}, "->", chosen[method])
+    (output / "learning-rates.json").write_text(json.dumps(chosen, indent=2) + "\n")
+
+
+@app.command()
+def report(output: Output = RESULTS) -> None:
+    """Write the tables from the results."""
+    write_report(output)
+
+
+def _chosen(output: Path) -> dict[str, float]:
+    path = output / "learning-rates.json"
+    if not path.exists():
+        raise typer.BadParameter(f"{path} is missing: run the grid, then 'choose'")
+    rates: dict[str, float] = json.loads(path.read_text())
+    return rates
+
+
+def _run_one(one: Run, data: Path, mpnet: Path | None, path: Path, output: Path) -> None:
+    from transformers import set_seed
+
+    from benchmarks.demo.weights import minilm_folder
+    from benchmarks.study.scores import DEV_SETS, TEST_SETS, agreement, sts
+    from benchmarks.study.train import make_dataset, make_student, train
+    from rankcse_st.evaluation import TeacherAgreementEvaluator
+
+    folders = {"minilm": minilm_folder()}
+    if "mpnet" in one.teachers:
+        if mpnet is None:
+            raise typer.BadParameter("this suite needs all-mpnet-base-v2", param_hint="--mpnet")
+        folders["mpnet"] = mpnet
+    lines = (data / "wiki" / "wiki-55k.txt").read_text(encoding="utf-8").splitlines()
+    set_seed(one.seed)
+    model = make_student(one, folders["minilm"])
+    training = {"steps": 0, "seconds": 0.0, "losses": []}
+    if one.method != "untouched":
+        training = train(one, model, make_dataset(one, lines[: one.sentences], folders, output / "scores"))
+    # Always the same teacher, whatever the run's own: the number is for comparing runs.
+    evaluator = TeacherAgreementEvaluator(lines[HELD_OUT], str(folders["minilm"]), name="agreement", write_csv=False)
+    scores = sts(model, data, DEV_SETS if one.dev_only else (*DEV_SETS, *TEST_SETS)) | agreement(model, evaluator)
+    if not one.dev_only:
+        scores["STS mean"] = sum(scores[name] for name in TEST_SETS) / len(TEST_SETS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    result = {
+        "run": one.settings(),
+        "scores": scores,
+        "training": training,
+        "command": shlex.join(
+            ["python", "-m", "benchmarks.study", *(a if "/" not in a else Path(a).name for a in sys.argv[1:])]
+        ),
+        "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
+        "threads": __import__("torch").get_num_threads(),
+    }
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(result, indent=1) + "\n")
+    partial.replace(path)
+    print({name: round(value, 2) for name, value in scores.items()}, f"{training['seconds']:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,145 @@
+"""What is trained: one ``Run`` for each row of a table, and the suites of runs that make the tables."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+Method = Literal["untouched", "SimCSE", "EmbedDistill", "ListNet", "ListMLE"]
+
+METHODS: tuple[Method, ...] = ("SimCSE", "EmbedDistill", "ListNet", "ListMLE")
+# The one grid that every method's learning rate is chosen from, wide enough that no best one lies at its edge.
+LEARNING_RATES = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3)
+SEEDS = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    Args:
+        suite: The table that it belongs to.
+        label: Its row.
+        method: How the student is trained. ListNet and ListMLE are RankCSE with that distillation term.
+        student: ``"minilm-3"``, layers 1, 3 and 5 of all-MiniLM-L6-v2, or ``"static"``, a ``StaticEmbedding`` of its
+            tokens.
+        teachers: Of ``"minilm"`` and ``"mpnet"``, with ``weights``.
+        sentences: How many lines of the text are trained on.
+        max_seq_length: In tokens, in training; evaluation uses 128.
+        group_size: Near neighbours put into a batch together; 1 is plain shuffling.
+        contrastive: Weight of the contrastive term, and so on.
+        dev_only: Leave the test sets alone, as every run must that something is chosen by.
+    """
+
+    suite: str
+    label: str
+    method: Method
+    student: str = "minilm-3"
+    teachers: tuple[str, ...] = ("minilm",)
+    weights: tuple[float, ...] = (1.0,)
+    sentences: int = 8192
+    epochs: float = 1.0
+    batch_size: int = 128
+    learning_rate: float = 5e-4
+    max_seq_length: int = 32
+    group_size: int = 1
+    views: int | None = None
+    contrastive: float = 0.0
+    consistency: float = 0.0
+    distillation: float = 1.0
+    student_temperature: float = 0.05
+    teacher_temperature: float = 0.025
+    seed: int = 1
+    dev_only: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name of its result: readable, and different for every different run."""
+        settings = {name: value for name, value in self.settings().items() if name not in ("suite", "label")}
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
+        return f"{self.method}-{self.student}-lr{self.learning_rate:g}-seed{self.seed}-{digest}"
+
+    def settings(self) -> dict[str, Any]:
+        """All of it, JSON-able."""
+        return asdict(self)
+
+
+UNTOUCHED = Run("core", "untouched", "untouched")
+
+
+def grid() -> Iterator[Run]:
+    """Every method at every learning rate, on the development sets only."""
+    for method in METHODS:
+        for learning_rate in LEARNING_RATES:
+            yield Run("grid", method, method, learning_rate=learning_rate, seed=0, dev_only=True)
+
+
+def core(rates: Mapping[str, float]) -> Iterator[Run]:
+    """The alternatives at equal steps, each at its own learning rate, three seeds."""
+    yield UNTOUCHED
+    for method in METHODS:
+        for seed in SEEDS:
+            yield Run("core", method, method, learning_rate=rates[method], seed=seed)
+
+
+def ablation(rates: Mapping[str, float]) -> Iterator[Run]:
+    """The eleven rows of the paper's ablation (knowl 7): terms left out, one seed."""
+    for method in ("ListNet", "ListMLE"):
+        whole = Run("ablation", f"RankCSE-{method}", method, learning_rate=rates[method], contrastive=1, consistency=1)
+        yield whole
+        yield replace(whole, label=f"{whole.label} without consistency", consistency=0)
+        yield replace(whole, label=f"{whole.label} without contrastive", contrastive=0)
+        yield replace(whole, label=f"{whole.label} without both", contrastive=0, consistency=0)
+        yield replace(whole, label=f"{whole.label} without both, two views", contrastive=0, consistency=0, views=2)
+    simcse = Run("ablation", "SimCSE", "SimCSE", learning_rate=rates["SimCSE"])
+    yield simcse
+    without = Run("ablation", "", "ListNet", learning_rate=rates["SimCSE"], distillation=0, consistency=1)
+    yield replace(without, label="without distillation", contrastive=1)
+    yield replace(without, label="without distillation and contrastive")
+
+
+def batches(rates: Mapping[str, float]) -> Iterator[Run]:
+    """Batches of 32 to 512, and groups of near neighbours in them."""
+    for method in ("ListNet", "ListMLE"):
+        base = Run("batches", method, method, learning_rate=rates[method])
+        for size in (32, 128, 512):
+            yield replace(base, batch_size=size, label=f"{method}, batches of {size}")
+        for groups in (8, 32):
+            yield replace(base, group_size=groups, label=f"{method}, groups of {groups}")
+
+
+def temperatures(rates: Mapping[str, float]) -> Iterator[Run]:
+    """τ2 and τ3 of ListNet, on the development sets only."""
+    for student in (0.025, 0.05, 0.1):
+        for teacher in (0.0125, 0.025, 0.05):
+            yield Run(
+                "temperatures",
+                f"τ2 = {student}, τ3 = {teacher}",
+                "ListNet",
+                learning_rate=rates["ListNet"],
+                student_temperature=student,
+                teacher_temperature=teacher,
+                dev_only=True,
+            )
+
+
+def teachers(rates: Mapping[str, float]) -> Iterator[Run]:
+    """One teacher, the other, and both at three weights (knowl 8)."""
+    base = Run("teachers", "", "ListNet", learning_rate=rates["ListNet"])
+    yield replace(base, label="MiniLM")
+    yield replace(base, label="mpnet", teachers=("mpnet",))
+    for weight in (1 / 3, 1 / 2, 2 / 3):
+        label = f"MiniLM {weight:.2f} + mpnet {1 - weight:.2f}"
+        yield replace(base, label=label, teachers=("minilm", "mpnet"), weights=(weight, 1 - weight))
+
+
+SUITES = {
+    "core": core,
+    "ablation": ablation,
+    "batches": batches,
+    "temperatures": temperatures,
+    "teachers": teachers,
+}

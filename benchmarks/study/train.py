@@ -1,0 +1,97 @@
+"""Training one run's student."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss, MultipleNegativesRankingLoss
+
+from benchmarks.demo.students import keep_layers, static_student
+from benchmarks.study.runs import Run
+from rankcse_st import RankCSELoss, Teacher, TeacherScoreDataset
+from rankcse_st.sampler import NeighbourBatchSampler
+
+# Of the six layers of all-MiniLM-L6-v2, numbered from 0.
+LAYERS = (1, 3, 5)
+EVALUATION_LENGTH = 128
+
+
+def make_student(run: Run, minilm: Path) -> SentenceTransformer:
+    """The student before training."""
+    model = static_student(str(minilm)) if run.student == "static" else keep_layers(str(minilm), LAYERS)
+    if run.student != "static":
+        model.max_seq_length = EVALUATION_LENGTH
+    return model
+
+
+def make_dataset(run: Run, sentences: list[str], folders: dict[str, Path], cache: Path) -> Dataset:
+    """The sentences with what the method takes for labels."""
+    if run.method == "SimCSE":
+        return Dataset.from_dict({"sentence": sentences, "again": sentences})
+    teachers = [
+        Teacher(str(folders[name]), weight=weight) for name, weight in zip(run.teachers, run.weights, strict=True)
+    ]
+    return TeacherScoreDataset.from_sentences(sentences, teachers, cache_dir=cache)
+
+
+def make_loss(run: Run, model: SentenceTransformer) -> torch.nn.Module:
+    """SimCSE and embedding distillation are those of sentence-transformers."""
+    if run.method == "SimCSE":
+        return MultipleNegativesRankingLoss(model)
+    if run.method == "EmbedDistill":
+        return EmbedDistillLoss(model)
+    return RankCSELoss(
+        model,
+        method="listnet" if run.method == "ListNet" else "listmle",
+        student_temperature=run.student_temperature,
+        teacher_temperature=run.teacher_temperature,
+        contrastive_weight=run.contrastive,
+        consistency_weight=run.consistency,
+        distillation_weight=run.distillation,
+        views=run.views,
+    )
+
+
+def train(run: Run, model: SentenceTransformer, dataset: Dataset) -> dict[str, Any]:
+    """Train the student in place.
+
+    Returns:
+        Steps, wall seconds of training alone, and the loss over training.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        args = SentenceTransformerTrainingArguments(
+            output_dir=folder,
+            num_train_epochs=run.epochs,
+            per_device_train_batch_size=run.batch_size,
+            learning_rate=run.learning_rate,
+            warmup_steps=0.1,
+            dataloader_drop_last=True,
+            seed=run.seed,
+            save_strategy="no",
+            logging_steps=8,
+            report_to=[],
+            use_cpu=not torch.cuda.is_available(),
+            batch_sampler=NeighbourBatchSampler.with_options(group_size=run.group_size)
+            if run.group_size > 1
+            else "batch_sampler",
+        )
+        trainer = SentenceTransformerTrainer(model=model, args=args, train_dataset=dataset, loss=make_loss(run, model))
+        if run.student != "static":
+            model.max_seq_length = run.max_seq_length
+        started = time.perf_counter()
+        trainer.train()
+        seconds = time.perf_counter() - started
+        if run.student != "static":
+            model.max_seq_length = EVALUATION_LENGTH
+    losses = [(log["step"], log["loss"]) for log in trainer.state.log_history if "loss" in log]
+    return {"steps": trainer.state.global_step, "seconds": seconds, "losses": losses}
