@@ -145,6 +145,20 @@ class TestEqualsAttached:
         with pytest.raises(TypeError, match="cross-encoder"):
             ListwiseDistillationLoss(tiny_model, teacher)(with_text(tiny_model, anchors))
 
+    def test_training(self, make_tiny_model, tiny_teacher, sentences, tmp_path):
+        """Prevents the two ways to the teachers' scores from training different models, over two epochs."""
+        vectors = tiny_teacher.encode(sentences, normalize_embeddings=True)
+        trained = []
+        for name, columns_ in (("live", {}), ("attached", {"label": vectors.tolist()})):
+            model = make_tiny_model()
+            loss = RankCSELoss(model, tiny_teacher if name == "live" else None)
+            data = Dataset.from_dict({"sentence": sentences} | columns_)
+            make_trainer(model, loss, data, tmp_path / name, num_train_epochs=2, learning_rate=1e-3).train()
+            trained.append(model.encode(sentences))
+        plain = make_tiny_model().encode(sentences)
+        assert abs(trained[1] - plain).max() > 0.1  # the canary: it was trained
+        assert abs(trained[0] - trained[1]).max() < 1e-2
+
     def test_scores_in_float32_under_autocast(self, tiny_model, tiny_teacher, sentences):
         """Prevents the trainer's autocast from rounding the teachers' scores, so that they tie."""
         loss = RankCSELoss(tiny_model, tiny_teacher)
