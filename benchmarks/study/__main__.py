@@ -24,9 +24,7 @@ RESULTS = Path(__file__).parent / "results"
 HELD_OUT = slice(-1000, None)
 PACKAGES = ("rankcse-st", "sentence-transformers", "transformers", "datasets", "torch", "numpy", "scipy")
 
-Data = Annotated[
-    Path, typer.Option(help="Folder with sts/*.jsonl and wiki/wiki-55k.txt.", exists=True, file_okay=False)
-]
+Data = Annotated[Path, typer.Option(help="Folder with sts/*.jsonl and wiki/wiki-55k.txt.", exists=True)]
 Mpnet = Annotated[Path | None, typer.Option(help="Folder of all-mpnet-base-v2, for the teachers suite.")]
 Output = Annotated[Path, typer.Option(help="Where results are kept; finished runs are not run again.")]
 
@@ -58,9 +56,8 @@ def choose(output: Output = RESULTS) -> None:
 
     chosen: dict[str, float] = {}
     for method in METHODS:
-        results = [
-            json.loads((output / "runs" / f"{one.key}.json").read_text()) for one in grid() if one.method == method
-        ]
+        runs = [one for one in grid() if one.method == method]
+        results = [json.loads((output / "runs" / f"{one.key}.json").read_text()) for one in runs]
         by_rate = {result["run"]["learning_rate"]: choosing_score(result["scores"]) for result in results}
         chosen[method] = max(by_rate, key=lambda rate: by_rate[rate])
         if chosen[method] in (min(by_rate), max(by_rate)):
@@ -84,6 +81,7 @@ def _chosen(output: Path) -> dict[str, float]:
 
 
 def _run_one(one: Run, data: Path, mpnet: Path | None, path: Path, output: Path) -> None:
+    import torch
     from transformers import set_seed
 
     from benchmarks.demo.weights import minilm_folder
@@ -112,11 +110,10 @@ def _run_one(one: Run, data: Path, mpnet: Path | None, path: Path, output: Path)
         "run": one.settings(),
         "scores": scores,
         "training": training,
-        "command": shlex.join(
-            ["python", "-m", "benchmarks.study", *(a if "/" not in a else Path(a).name for a in sys.argv[1:])]
-        ),
+        # The folders' names only: where they lie is nobody's business.
+        "command": shlex.join(["python", "-m", "benchmarks.study", *(Path(word).name for word in sys.argv[1:])]),
         "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
-        "threads": __import__("torch").get_num_threads(),
+        "threads": torch.get_num_threads(),
     }
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(result, indent=1) + "\n")
