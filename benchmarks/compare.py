@@ -93,8 +93,8 @@ def _gold(task: str, models: Sequence[ModelScores], data: LocalData) -> list[Any
         used = model.scores[task].dataset_revision
         if used != revision:
             raise ValueError(
-                f"{model.label} was evaluated on other data for {task} (revision {used}, the files here are {revision}): "
-                "give the folder that the results are from."
+                f"{model.label} was evaluated on other data for {task}: revision {used}, where the files here are "
+                f"{revision}. Give the folder that the results are from."
             )
     return read_jsonl(files["test"])["score"]
 

@@ -115,11 +115,7 @@ def load_model(
     if isinstance(source.model, SentenceTransformer):
         model, commit = source.model, None
     else:
-        model = SentenceTransformer(
-            os.fspath(source.model),
-            device=None if device is None else str(device),
-            trust_remote_code=trust_remote_code,
-        )
+        model = open_model(source.model, device=device, trust_remote_code=trust_remote_code)
         commit = hub_commit(source.model) if isinstance(source.model, str) else None
     revision = commit or model_revision(model)
     if source.name is None and commit is not None:
@@ -128,6 +124,15 @@ def load_model(
     if "/" not in name:
         name = f"{LOCAL_ORGANISATION}/{_slug(name)}-{revision[:8]}"
     return BenchmarkModel(model, name, revision)
+
+
+def open_model(
+    name: str | os.PathLike[str], *, device: str | torch.device | None = None, trust_remote_code: bool = False
+) -> SentenceTransformer:
+    """Load a model from a folder or the hub."""
+    return SentenceTransformer(
+        os.fspath(name), device=None if device is None else str(device), trust_remote_code=trust_remote_code
+    )
 
 
 def model_revision(model: SentenceTransformer) -> str:
@@ -164,7 +169,13 @@ def wrap_for_mteb(model: BenchmarkModel) -> Any:
     mteb = import_mteb()
     with quiet_mteb():
         wrapper = mteb.SentenceTransformerEncoderWrapper(model.model)
-    update: dict[str, Any] = {"name": model.name, "revision": model.revision}
+    parameters = list(model.model.parameters())
+    update: dict[str, Any] = {
+        "name": model.name,
+        "revision": model.revision,
+        "n_parameters": sum(parameter.numel() for parameter in parameters),
+        "memory_usage_mb": round(sum(parameter.nbytes for parameter in parameters) / 2**20, 1),
+    }
     if model.model.similarity_fn_name not in ("cosine", "dot"):
         # MTEB has no pairwise Euclidean or Manhattan similarity and raises; None makes it ask the model.
         update["similarity_fn_name"] = None
