@@ -38,7 +38,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training_runs import pairs, scored
 from training_runs import train as run_trainer
 
-from rankcse_st import RankCSELoss
+from rankcse_st import CachedRankCSELoss, RankCSELoss
 from rankcse_st.dropout import set_dropout
 from rankcse_st.projection_head import (
     WEIGHTS_NAME,
@@ -216,6 +216,10 @@ def matryoshka_rankcse(model: SentenceTransformer) -> nn.Module:
     return MatryoshkaLoss(model, RankCSELoss(model), matryoshka_dims=[32, 16, 8])
 
 
+def cached_rankcse(model: SentenceTransformer) -> nn.Module:
+    return CachedRankCSELoss(model, mini_batch_size=3)
+
+
 def cached(model: SentenceTransformer) -> nn.Module:
     return CachedMultipleNegativesRankingLoss(model, mini_batch_size=3)
 
@@ -229,6 +233,7 @@ def cached(model: SentenceTransformer) -> nn.Module:
         pytest.param(matryoshka_rankcse, scored(), {}, id="matryoshka-rankcse"),
         pytest.param(adaptive_layers, PAIRS, {}, id="adaptive-layers"),
         pytest.param(cached, PAIRS, {}, id="cached"),
+        pytest.param(cached_rankcse, scored(), {}, id="cached-rankcse"),
         pytest.param(
             MultipleNegativesRankingLoss,
             PAIRS,
@@ -302,7 +307,9 @@ def test_is_clipped_with_the_rest_of_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loss", "dataset"), [(MultipleNegativesRankingLoss, PAIRS), (RankCSELoss, scored())], ids=["simcse", "rankcse"]
+    ("loss", "dataset"),
+    [(MultipleNegativesRankingLoss, PAIRS), (RankCSELoss, scored()), (cached_rankcse, scored())],
+    ids=["simcse", "rankcse", "cached-rankcse"],
 )
 def test_resumed_equals_uninterrupted(
     loss: Callable[[SentenceTransformer], nn.Module], dataset: Dataset, tmp_path: Path
