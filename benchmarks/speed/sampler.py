@@ -13,9 +13,9 @@ import argparse
 import json
 import multiprocessing
 import platform
-import resource
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,23 @@ def write_dataset(vectors: np.ndarray, path: Path) -> None:
         writer.finalize()
 
 
-def peak_anonymous_mib() -> float:
-    """Peak resident memory of this process less the pages of files that it maps, in MiB."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    mapped = int(status["RssFile"].split()[0]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - mapped
+class AnonymousMemory:
+    """Watch this process's anonymous resident memory, which leaves out the pages of files that it maps."""
+
+    def __init__(self) -> None:
+        self.peak = self.now()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @staticmethod
+    def now() -> float:
+        """MiB at this moment, from the operating system's accounting."""
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return int(status["RssAnon"].split()[0]) / 1024
+
+    def _watch(self) -> None:
+        while True:
+            self.peak = max(self.peak, self.now())
+            time.sleep(0.005)
 
 
 def measure(path: str, group_size: int, options: dict[str, Any], connection: Any) -> None:
@@ -58,7 +70,8 @@ def measure(path: str, group_size: int, options: dict[str, Any], connection: Any
     from rankcse_st.sampler import NeighbourBatchSampler
 
     dataset = Dataset.from_file(path)
-    before = peak_anonymous_mib()
+    memory = AnonymousMemory()
+    before = memory.now()
     sampler = NeighbourBatchSampler(dataset, 128, False, seed=0, group_size=group_size, **options)
     seconds = []
     for epoch in range(2):
@@ -71,7 +84,7 @@ def measure(path: str, group_size: int, options: dict[str, Any], connection: Any
         "group_size": group_size,
         "seconds_first_epoch": seconds[0],
         "seconds_later_epoch": seconds[1],
-        "peak_mib_above_baseline": round(peak_anonymous_mib() - before, 1),
+        "peak_anonymous_mib_above_baseline": round(memory.peak - before, 1),
     }
     if group_size > 1:
         for k in sorted({group_size - 1, 4 * group_size, 100}):

@@ -1,0 +1,222 @@
+"""Do teachers agree? Their scores compared list by list, without any labels, and the odd one out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from rich.table import Table
+from scipy.stats import rankdata
+
+from rankcse_st.calibration import calibrated_weights
+from rankcse_st.tables import json_able, plain_text
+
+Floats = NDArray[np.float64]
+
+_ODD = 0.5  # of the agreement that the others have among themselves
+_STRANGERS = 0.1  # Spearman correlation below which nothing can be said to agree
+_NO_SPREAD = 1e-6  # what float32 embeddings of one and the same vector differ by
+
+
+@dataclass(frozen=True)
+class TeacherAgreement:
+    """How one teacher's scores agree with the others'.
+
+    Args:
+        name: The teacher's name.
+        spread: Standard deviation of its cosines of different sentences.
+        mean: Mean of these cosines.
+        with_each: Mean Spearman correlation of its lists with every teacher's, itself included (1).
+        with_others: The same with the lists of the mean of the other teachers, put on one scale; only of those that
+            are not flagged. NaN if there are none.
+        flag: Why it is flagged, or ``""``.
+    """
+
+    name: str
+    spread: float
+    mean: float
+    with_each: tuple[float, ...]
+    with_others: float
+    flag: str
+
+
+@dataclass(frozen=True)
+class AgreementReport:
+    """Agreement of teachers on unlabelled sentences.
+
+    Args:
+        teachers: One entry for each candidate, in the order given.
+        sentences: Number of sentences; each one's list holds all the others.
+        note: What two teachers alone cannot tell, or ``""``.
+    """
+
+    teachers: tuple[TeacherAgreement, ...]
+    sentences: int
+    note: str
+
+    @property
+    def spreads(self) -> list[float]:
+        """Standard deviation of each teacher's cosines."""
+        return [teacher.spread for teacher in self.teachers]
+
+    @property
+    def flagged(self) -> list[int]:
+        """Positions of the flagged teachers."""
+        return [k for k, teacher in enumerate(self.teachers) if teacher.flag]
+
+    def calibrated_weights(self, *, keep_flagged: bool = False) -> list[float]:
+        """Weights in proportion to 1 / spread, which sum to 1; 0 for the flagged, unless they are to be kept."""
+        kept = [one.spread > _NO_SPREAD and (keep_flagged or not one.flag) for one in self.teachers]
+        return calibrated_weights(
+            [1 / sum(kept) if keep else 0.0 for keep in kept], self.spreads, [one.name for one in self.teachers]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON can hold it; NaN becomes None."""
+        record: dict[str, Any] = json_able(asdict(self))
+        return record
+
+    def __rich__(self) -> Table:
+        table = Table(
+            title=f"Agreement over {self.sentences} sentences (mean Spearman x 100 of their lists)", caption=self.note
+        )
+        table.add_column("teacher")
+        for heading in (
+            "mean score",
+            "spread",
+            *(f"with {k + 1}" for k in range(len(self.teachers))),
+            "with the others",
+        ):
+            table.add_column(heading, justify="right")
+        table.add_column("flag")
+        for k, one in enumerate(self.teachers):
+            others = "-" if one.with_others != one.with_others else f"{100 * one.with_others:.1f}"
+            table.add_row(
+                f"{k + 1} {one.name}",
+                f"{one.mean:.3f}",
+                f"{one.spread:.2g}",
+                *("-" if j == k else f"{100 * value:.1f}" for j, value in enumerate(one.with_each)),
+                others,
+                one.flag,
+            )
+        return table
+
+    def __str__(self) -> str:
+        return plain_text(self.__rich__())
+
+
+def agreement_report(
+    embeddings: Sequence[ArrayLike],
+    *,
+    names: Sequence[str] | None = None,
+    sample_size: int = 500,
+    seed: int = 0,
+) -> AgreementReport:
+    """Compare how teachers rank the same sentences, without labels, and flag those that rank like none of the others.
+
+    Each sentence's list holds its cosines to all the other sentences; two teachers agree as much as their lists
+    correlate by Spearman, on average. With three teachers or more, the one that agrees least with the mean of the
+    others is flagged if it agrees less than half as much as these do among themselves; then the rest are looked at
+    again. Agreement is no proof of quality: teachers with a common fault agree, and of two that differ nobody knows
+    which is right.
+
+    Args:
+        embeddings: For each teacher its unit embeddings ``(n, D_k)`` of the same n different sentences.
+        names: What to call the teachers.
+        sample_size: How many of the sentences are compared, drawn by ``seed``.
+        seed: Seed of the sample.
+
+    Returns:
+        The report, with weights in proportion to 1 / spread; it prints as a table.
+
+    Raises:
+        ValueError: If shapes do not fit, there are fewer than 3 sentences, or values are not finite.
+    """
+    arrays = [np.asarray(one) for one in embeddings]
+    if not arrays or any(one.ndim != 2 or len(one) != len(arrays[0]) for one in arrays) or len(arrays[0]) < 3:
+        raise ValueError(
+            "Expected unit embeddings (n, D_k) of the same 3 or more texts for each teacher, but got the shapes "
+            f"{[one.shape for one in arrays]}."
+        )
+    names = list(names) if names is not None else [f"teacher {k}" for k in range(len(arrays))]
+    if len(names) != len(arrays):
+        raise ValueError(f"There are {len(arrays)} teachers, but {len(names)} names.")
+    rows = np.sort(np.random.default_rng(seed).permutation(len(arrays[0]))[:sample_size])
+    for name, one in zip(names, arrays, strict=True):
+        if not np.isfinite(one[rows]).all():
+            raise ValueError(f"Teacher {name!r} has embeddings with NaN or infinite values.")
+    lists = [_lists(one[rows]) for one in arrays]
+    spreads = [float(scores.std()) for scores in lists]
+    if max(spreads) <= _NO_SPREAD:
+        raise ValueError(
+            f"Each of the teachers {names} gives all pairs of sentences the same score: they rank nothing."
+        )
+    ranks = [_standardised_ranks(scores) for scores in lists]
+    flags, with_others = _odd_ones(lists, ranks, spreads)
+    teachers = tuple(
+        TeacherAgreement(
+            name=name,
+            spread=spreads[k],
+            mean=float(lists[k].mean()),
+            with_each=tuple(_agreement(ranks[k], other) for other in ranks),
+            with_others=with_others[k],
+            flag=flags[k],
+        )
+        for k, name in enumerate(names)
+    )
+    return AgreementReport(teachers, len(rows), _note(teachers))
+
+
+def _odd_ones(lists: list[Floats], ranks: list[Floats], spreads: list[float]) -> tuple[list[str], list[float]]:
+    """Why each teacher is flagged, and its agreement with the mean of those others that are not."""
+    flags = ["" if spread > _NO_SPREAD else "gives all pairs the same score" for spread in spreads]
+
+    def with_mean_of(others: list[int], k: int) -> float:
+        others = [j for j in others if j != k]
+        if not others:
+            return np.nan
+        return _agreement(ranks[k], _standardised_ranks(np.sum([lists[j] / spreads[j] for j in others], axis=0)))
+
+    left = [k for k, flag in enumerate(flags) if not flag]
+    while len(left) > 2:
+        agreement = {k: with_mean_of(left, k) for k in left}
+        oddest = min(left, key=agreement.__getitem__)
+        rest = [k for k in left if k != oddest]
+        usual = float(np.mean([with_mean_of(rest, k) for k in rest]))
+        if agreement[oddest] >= _ODD * usual:
+            break
+        flags[oddest] = f"odd one out: {100 * agreement[oddest]:.1f} where the others have {100 * usual:.1f}"
+        left = rest
+    return flags, [with_mean_of(left, k) for k in range(len(lists))]
+
+
+def _note(teachers: Sequence[TeacherAgreement]) -> str:
+    left = [one for one in teachers if not one.flag]
+    if len(left) < 2:
+        return ""
+    if max(one.with_others for one in left) < _STRANGERS:
+        return "No two of the teachers agree: at most one of them can be right. Graded pairs would tell which."
+    if len(left) == 2 and len(teachers) == 2:
+        return "With two teachers no odd one out can be told: a third, or graded pairs, would."
+    return ""
+
+
+def _lists(embeddings: NDArray[Any]) -> Floats:
+    """Cosines of each sentence to all the others, ``(n, n - 1)``."""
+    unit = embeddings.astype(np.float64)
+    scores = unit @ unit.T
+    return np.asarray(scores[~np.eye(len(unit), dtype=bool)].reshape(len(unit), -1))
+
+
+def _standardised_ranks(lists: Floats) -> Floats:
+    ranks = rankdata(lists, axis=1)
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    spreads = ranks.std(axis=1, keepdims=True)
+    return np.asarray(ranks / np.where(spreads > 0, spreads, 1.0))
+
+
+def _agreement(ranks: Floats, others: Floats) -> float:
+    return float(np.mean(ranks * others))
