@@ -85,9 +85,7 @@ class SentEvalTask(AbsTask):  # type: ignore[misc]
     ) -> dict[str, Any]:
         from sklearn.metrics import f1_score
 
-        parts = {
-            split: self._features(model, rows, split, hf_subset, encode_kwargs) for split, rows in self.dataset.items()
-        }
+        parts = self.embed(model, encode_kwargs, hf_subset)
         score = self.score(parts)
         labels = parts[hf_split][1]
         if prediction_folder is not None:
@@ -105,6 +103,12 @@ class SentEvalTask(AbsTask):  # type: ignore[misc]
             "chosen_c": list(score.chosen_c),
             "fold_accuracies": list(score.fold_accuracies),
             "nested": self.nested,
+        }
+
+    def embed(self, model: Any, encode_kwargs: Any, subset: str = "default") -> dict[str, tuple[Features, Labels]]:
+        """Features and labels of each split, in SentEval's order, of the data that were loaded."""
+        return {
+            split: self._features(model, rows, split, subset, encode_kwargs) for split, rows in self.dataset.items()
         }
 
     def _features(self, model: Any, rows: Any, split: str, subset: str, encode_kwargs: Any) -> tuple[Features, Labels]:
