@@ -230,12 +230,13 @@ class TeacherScoreDataset:
 
 def make_record(ensemble: TeacherEnsemble, layout: Layout) -> dict[str, Any]:
     """What is written down with the labels."""
+    teachers = ensemble.describe()
     return {
         "form": layout.form,
         "columns": list(layout.columns),
         "dtype": layout.dtype,
-        "fingerprint": ensemble.fingerprint,
-        "teachers": ensemble.describe(),
+        "fingerprint": ensemble.fingerprint_of(teachers),
+        "teachers": teachers,
     }
 
 

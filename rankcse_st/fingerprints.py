@@ -39,7 +39,11 @@ def hash_json(value: Any) -> str:
     text = json.dumps(
         _with_text_keys(value), sort_keys=True, default=lambda thing: f"{type(thing).__module__}.{type(thing).__name__}"
     )
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return _hash(text)
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _with_text_keys(value: Any) -> Any:
@@ -101,7 +105,7 @@ def _describe_tokenizer(tokenizer: Any) -> Any:
         rules = json.loads(backend.to_str())
         rules.pop("truncation", None)
         rules.pop("padding", None)
-        described: dict[str, Any] = {"rules": hash_json(rules)}
+        described: dict[str, Any] = {"rules": _hash(json.dumps(rules, sort_keys=True))}
     else:
         described = {"class": type(tokenizer).__name__, "vocabulary": hash_json(tokenizer.get_vocab())}
     for setting in ("padding_side", "truncation_side", "chat_template"):

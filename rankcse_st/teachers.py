@@ -122,7 +122,12 @@ class TeacherEnsemble:
     @property
     def fingerprint(self) -> str:
         """Identity of the scores: the same for the same teachers, options and weights in every process."""
-        return hash_json([[self.readers[k].fingerprint(), self.relative_weights[k]] for k in self.active])
+        return self.fingerprint_of(self.describe())
+
+    @staticmethod
+    def fingerprint_of(described: Sequence[dict[str, Any]]) -> str:
+        """:attr:`fingerprint` from what :meth:`describe` gave, without reading all the weights again."""
+        return hash_json([[one["fingerprint"], one["weight"]] for one in described if one["weight"] > 0])
 
     def describe(self) -> list[dict[str, Any]]:
         """What makes the scores, one JSON-able dictionary for each teacher; loads the teachers of weight above 0."""

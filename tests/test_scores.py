@@ -28,7 +28,7 @@ from rankcse_st.data import TeacherScoreDataset
 from rankcse_st.scores.arrays import ArrowFolder, label_table, to_arrow, to_numpy
 from rankcse_st.scores.layout import Layout
 from rankcse_st.scores.processes import rank_and_world_size
-from rankcse_st.scores.scoring import hash_texts
+from rankcse_st.scores.sources import Shard, hash_texts
 from rankcse_st.teachers import Teacher, TeacherEnsemble
 
 MakeModel = Callable[..., SentenceTransformer]
@@ -170,6 +170,10 @@ def test_texts_are_told_apart_by_their_borders() -> None:
     """Bug: ["ab", "c"] found where ["a", "bc"] was stored, or columns swapped."""
     lists = [["ab", "c"], ["a", "bc"], ["abc"], ["c", "ab"], ["1:a", "b"], ["1:a1:b"], ["a", "", "bc"], []]
     assert len({hash_texts(texts) for texts in lists}) == len(lists)
+    shard = Shard({"a": ["x", "y"], "b": ["y", "x"], "c": ["x", "y"]})
+    keys = [shard.key(columns) for columns in (["a"], ["a", "b"], ["b", "a"], ["a", "b", "c"], ["c"])]
+    assert len(set(keys)) == 4
+    assert keys[0] == keys[4]  # The same texts, whatever their column is called.
 
 
 def test_swapped_columns_are_other_scores(tmp_path: Path) -> None:

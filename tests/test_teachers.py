@@ -55,7 +55,7 @@ def test_score_vectors_multiply_to_the_weighted_cosines(two_teachers: list[Sente
 
 
 @settings(max_examples=25, deadline=None)
-@given(weights=st.lists(st.floats(0, 100), min_size=3, max_size=3).filter(lambda w: sum(w) > 1e-3), data=st.data())
+@given(weights=st.lists(st.just(0.0) | st.floats(0.01, 100), min_size=3, max_size=3).filter(any), data=st.data())
 def test_identity_of_score_vectors_holds_for_any_weights_and_order(
     three_teachers: list[SentenceTransformer], weights: list[float], data: st.DataObject
 ) -> None:

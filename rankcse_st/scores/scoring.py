@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -76,7 +75,7 @@ class Scorer:
         blocks = []
         for shard in source.shards(shard_size):
             labels = self._labels(shard)
-            texts = text_table(shard, self.layout.text_features)
+            texts = text_table(shard.columns, self.layout.text_features)
             labelled = label_table(labels, self.layout.label_features(labels.shape[1:]))
             blocks.append([InMemoryTable(texts), InMemoryTable(labelled)])
         return ConcatenationTable.from_blocks(blocks)
@@ -92,7 +91,7 @@ class Scorer:
             if number % world_size != rank:
                 continue
             if self.folder.read(*texts_key) is None:
-                self.folder.write(text_table(shard, self.layout.text_features), *texts_key)
+                self.folder.write(text_table(shard.columns, self.layout.text_features), *texts_key)
             if self.folder.read(*labels_key) is None:
                 labels = self._labels(shard)
                 # One teacher's answers to one column are the labels themselves, and are written by then.
@@ -100,7 +99,7 @@ class Scorer:
                     table = label_table(labels, self.layout.label_features(labels.shape[1:]))
                     self.folder.write(table, *labels_key)
             else:
-                self._advance(len(shard[self.layout.columns[0]]) * len(self.layout.read_columns) * len(self._readings))
+                self._advance(len(shard) * len(self.layout.read_columns) * len(self._readings))
         wait_for_files([file for pair in files for file in pair])
         return ConcatenationTable.from_blocks(
             [[MemoryMappedTable.from_file(str(file)) for file in pair] for pair in files]
@@ -113,32 +112,31 @@ class Scorer:
         """One teacher's ``(n, C, d)`` unit embeddings of a shard, or its ``(n, K)`` scores of lists."""
         if self.layout.form == "lists":
             (name,) = self._readings[index]
-            texts = [text for column in self.layout.columns for text in shard[column]]
-            return self._kept(name, texts, partial(self._score_lists, index, shard))
+            return self._kept(name, shard, self.layout.columns, partial(self._score_lists, index, shard))
         parts: dict[str, np.ndarray] = {}  # Of one column each, (n, d).
         for name, columns in self._readings[index].items():
-            texts = [text for column in columns for text in shard[column]]
-            embeddings = self._kept(name, texts, partial(self._encode, index, texts, columns[0]))
+            embeddings = self._kept(name, shard, columns, partial(self._encode, index, shard, columns))
             parts |= dict(zip(columns, np.split(embeddings, len(columns)), strict=True))
         if len(parts) == 1:
             return next(iter(parts.values()))[:, None]
         return np.stack([parts[column] for column in self.layout.read_columns], axis=1)
 
-    def _kept(self, name: str, texts: Sequence[str], compute: Callable[[], np.ndarray]) -> np.ndarray:
+    def _kept(self, name: str, shard: Shard, columns: Sequence[str], compute: Callable[[], np.ndarray]) -> np.ndarray:
         if self.folder is None:
             return compute()
-        key = ("teachers", name, hash_texts(texts))
+        key = ("teachers", name, shard.key(columns))
         table = self.folder.read(*key)
         if table is not None:
-            self._advance(len(texts))
+            self._advance(len(shard) * len(columns))
             return to_numpy(table["label"])
         answers = compute()
         self.folder.write(label_table(answers, self.layout.label_features(answers.shape[1:])), *key)
         return answers
 
-    def _encode(self, index: int, texts: Sequence[str], column: str) -> np.ndarray:
+    def _encode(self, index: int, shard: Shard, columns: Sequence[str]) -> np.ndarray:
+        texts = [text for column in columns for text in shard[column]]
         reader = self.ensemble.readers[index]
-        prompt = reader.prompt(column)
+        prompt = reader.prompt(columns[0])
         unique = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         # Longest first over the whole shard, so that a batch holds texts of one length although it comes in pieces.
         order = sorted(unique, key=len, reverse=True)
@@ -181,20 +179,14 @@ class Scorer:
 
     def _keys(self, shard: Shard) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Where the texts of a shard and their labels are kept."""
-        columns = self.layout.columns
-        everything = hash_texts([*columns, *(text for column in columns for text in shard[column])])
-        active = self.ensemble.active
-        if len(active) == 1 and (self.layout.form == "lists" or len(self.layout.read_columns) == 1):
+        everything = hash_json([self.layout.columns, shard.key(self.layout.columns)])
+        lists, active = self.layout.form == "lists", self.ensemble.active
+        if len(active) == 1 and (lists or len(self.layout.read_columns) == 1):
             (name,) = self._readings[active[0]]
-            texts = [
-                text
-                for column in (columns if self.layout.form == "lists" else self.layout.read_columns)
-                for text in shard[column]
-            ]
-            return ("texts", everything), ("teachers", name, hash_texts(texts))
+            read = self.layout.columns if lists else self.layout.read_columns
+            return ("texts", everything), ("teachers", name, shard.key(read))
         parts = [[self._readings[k], self.ensemble.relative_weights[k]] for k in active]
-        label = hash_json([parts, self.layout.shared])
-        return ("texts", everything), ("ensembles", label, everything)
+        return ("texts", everything), ("ensembles", hash_json([parts, self.layout.shared]), everything)
 
     def _progress(self, source: TextSource) -> Any:
         if not self.show_progress_bar or self.layout.form == "lists":
@@ -206,9 +198,3 @@ class Scorer:
     def _advance(self, texts: int) -> None:
         if self._bar is not None:
             self._bar.update(texts)
-
-
-def hash_texts(texts: Iterable[str]) -> str:
-    """A hash of a list of texts, their order and the borders between them."""
-    joined = "".join(f"{len(text)}:{text}" for text in texts)
-    return hashlib.blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

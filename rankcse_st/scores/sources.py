@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice
@@ -10,9 +11,40 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rankcse_st.fingerprints import hash_json
 from rankcse_st.texts import bad_texts, raise_for_bad_texts
 
-Shard = dict[str, list[str]]
+
+class Shard:
+    """Some rows of one or several text columns, as many of each.
+
+    Args:
+        columns: The texts of each column.
+    """
+
+    def __init__(self, columns: dict[str, list[str]]) -> None:
+        self.columns = columns
+        self._hashes: dict[str, str] = {}
+
+    def __getitem__(self, column: str) -> list[str]:
+        return self.columns[column]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def key(self, columns: Sequence[str]) -> str:
+        """Identity of the texts of ``columns``, whatever the columns are called."""
+        for column in columns:
+            if column not in self._hashes:
+                self._hashes[column] = hash_texts(self.columns[column])
+        return hash_json([self._hashes[column] for column in columns])
+
+
+def hash_texts(texts: Sequence[str]) -> str:
+    """A hash of a list of texts, their order and the borders between them."""
+    digest = hashlib.blake2b(np.array([len(text) for text in texts], dtype=np.int64).tobytes(), digest_size=16)
+    digest.update("".join(texts).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 class TextSource(Protocol):
@@ -79,7 +111,7 @@ class SentenceSource:
             if self.length is None:
                 raise_for_bad_texts(bad_texts(texts, start), None, "sentences")
             start += len(texts)
-            yield {self.columns[0]: texts}
+            yield Shard({self.columns[0]: texts})
         self._check_length(start)
 
     def _lists(self, size: int) -> Iterator[list[str]]:
@@ -127,11 +159,11 @@ class DatasetSource:
         bad: dict[str, dict[str, list[int]]] = {column: {} for column in self.columns}
         start = 0
         for shard in self.shards(65536):
-            for column, texts in shard.items():
+            for column, texts in shard.columns.items():
                 for kind, positions in bad_texts(texts, start).items():
                     if kind != "empty" or column not in self._missing:
                         bad[column].setdefault(kind, []).extend(positions)
-            start += len(texts)
+            start += len(shard)
         for column in self.columns:
             raise_for_bad_texts(bad[column], self.length, f"texts of column {column!r}")
 
@@ -139,10 +171,12 @@ class DatasetSource:
         """One shard after another."""
         for start in range(0, len(self._rows), size):
             shard = self._rows[start : start + size]
-            yield {
-                column: ["" if text is None and column in self._missing else text for text in shard[column]]
-                for column in self.columns
-            }
+            yield Shard(
+                {
+                    column: ["" if text is None and column in self._missing else text for text in shard[column]]
+                    for column in self.columns
+                }
+            )
 
     def same_texts(self) -> bool:
         """Whether all columns hold the same text in every row, as in recipes that give a sentence twice."""
@@ -169,7 +203,7 @@ def sample(source: TextSource, size: int, seed: int = 0) -> Shard:
                 seen.add(first[row])
                 for column in source.columns:
                     rows[column].append(shard[column][row])
-        start += len(first)
+        start += len(shard)
     if len(seen) < 3:
         raise ValueError(f"At least 3 different texts are needed, but the sample holds {len(seen)}.")
-    return rows
+    return Shard(rows)
