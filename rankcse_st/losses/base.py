@@ -167,11 +167,11 @@ class RankingLoss(nn.Module):
         """Two equal views make the contrastive term trivial and the consistency term 0, without anyone being told."""
         if self.model.training and self.terms.needs_two_views and torch.equal(embeddings[0], embeddings[1]):
             raise ValueError(
-                "The two views of a training batch are equal: no dropout acts in the model, so that the contrastive and "
-                "consistency terms have nothing to learn from. Many current encoders ship with dropout 0.0: turn it on "
-                "with rankcse_st.set_dropout(model, 0.1). Where a model has none at all, such as StaticEmbedding, train "
-                "by distillation alone: contrastive_weight=0, consistency_weight=0. (In a training loop of your own, "
-                "call model.train() first.)"
+                "The two views of a training batch are equal: no dropout acts in the model, so that the contrastive "
+                "and consistency terms have nothing to learn from. Many current encoders ship with dropout 0.0: turn "
+                "it on with rankcse_st.set_dropout(model, 0.1). Where a model has none at all, as StaticEmbedding, "
+                "train by distillation alone: contrastive_weight=0, consistency_weight=0. (In a training loop of your "
+                "own, call model.train() first.)"
             )
 
     def _keys(self, columns: list[Features], views: int) -> list[Tensor] | None:

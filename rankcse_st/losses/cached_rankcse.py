@@ -23,7 +23,7 @@ from rankcse_st.views import Features, separate_views
 _RANGES_AT_ONCE = 16
 
 
-class _Batch(NamedTuple):
+class Batch(NamedTuple):
     """What the loss needs of a batch besides its embeddings."""
 
     columns: list[Features]
@@ -128,10 +128,10 @@ class CachedRankCSELoss(CachedLossMixin, RankCSELoss):  # type: ignore[misc]
         columns = list(sentence_features)
         self._check_one_teacher(labels)
         views = separate_views(columns, self._number_of_views(len(columns)))
-        loss: Tensor | LossParts = CachedLossMixin.forward_cached(self, views, _Batch(columns, labels))
+        loss: Tensor | LossParts = CachedLossMixin.forward_cached(self, views, Batch(columns, labels))
         return loss if isinstance(loss, LossParts) else LossParts.of(loss)
 
-    def calculate_loss(self, reps: list[list[Tensor]], labels: _Batch, *, with_backward: bool = False) -> LossParts:
+    def calculate_loss(self, reps: list[list[Tensor]], labels: Batch, *, with_backward: bool = False) -> LossParts:
         """The parts of the loss from the mini-batches' embeddings, which get their gradients if ``with_backward``."""
         embeddings = [torch.cat(view) for view in reps]
         teacher = self._teacher(labels.columns, labels.labels, embeddings)

@@ -76,8 +76,8 @@ def read_labels(
             )
         if shape[1] == 1 and not in_batch_terms:
             raise ValueError(
-                "The labels are explicit scores of one candidate, and a list of one has nothing to rank: the loss would be "
-                "0 for ever. Give each anchor more candidates, or rank it against the batch by score vectors."
+                "The labels are explicit scores of one candidate, and a list of one has nothing to rank: the loss "
+                "would be 0 for ever. Give each anchor more candidates, or rank it against the batch by score vectors."
             )
         if labels.isinf().any():
             raise ValueError(

@@ -1,0 +1,1 @@
+"""What RankCSE costs: steps, the loss by itself, memory, sampling."""

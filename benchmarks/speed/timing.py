@@ -1,0 +1,47 @@
+"""Timing variants of one thing side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import bootstrap
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the device, so that a clock shows what has been done and not what has been asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def interleaved(
+    variants: Mapping[str, Callable[[], object]], repetitions: int, device: torch.device, warmup: int = 2
+) -> dict[str, list[float]]:
+    """Seconds of each repetition of each variant, the variants taking turns so that all meet the same disturbances."""
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for repetition in range(-warmup, repetitions):
+        for name, step in variants.items():
+            synchronize(device)
+            started = time.perf_counter()
+            step()
+            synchronize(device)
+            if repetition >= 0:
+                seconds[name].append(time.perf_counter() - started)
+    return seconds
+
+
+def ratios(seconds: Mapping[str, list[float]], baseline: str) -> dict[str, dict[str, Any]]:
+    """Each variant's median ratio to the baseline of the same turn, with a 95 % bootstrap interval."""
+    result = {}
+    for name, values in seconds.items():
+        ratio = np.array(values) / np.array(seconds[baseline])
+        low = high = float(np.median(ratio))
+        if name != baseline and len(ratio) > 2 and ratio.std() > 0:
+            interval = bootstrap((ratio,), np.median, rng=np.random.default_rng(0), method="percentile")
+            low, high = map(float, interval.confidence_interval)
+        result[name] = {"median_ms": 1e3 * median(values), "ratio": float(np.median(ratio)), "low": low, "high": high}
+    return result
