@@ -1,4 +1,4 @@
-"""Training steps: RankCSE with attached scores and with live teachers, beside SimCSE, on one student and its batches."""
+"""Training steps: RankCSE with attached scores and with live teachers, beside SimCSE, on one student."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -23,6 +24,10 @@ from rankcse_st.views import Features, embed_views, first_comparison, row_keys
 # Cosines of normalised embeddings are sharpened to the paper's scale; grades such as 0 to 3 must not be.
 COSINE_TEACHER_TEMPERATURE = 0.025
 GRADE_TEACHER_TEMPERATURE = 1.0
+# Below it, one grade more makes a candidate e^5 times as likely, and the others count for nothing.
+SHARP_FOR_GRADES = 0.2
+
+logger = logging.getLogger(__name__)
 
 CITATION = """
 @inproceedings{liu-etal-2023-rankcse,
@@ -88,6 +93,7 @@ class RankingLoss(nn.Module):
         self.normalize_labels = normalize_labels
         self.mask_duplicates = mask_duplicates
         self.gather_across_devices = gather_across_devices
+        self._grades_seen = False
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor | LossParts:
         columns = list(sentence_features)
@@ -204,11 +210,7 @@ class RankingLoss(nn.Module):
         keys: Sequence[Tensor] | None,
     ) -> list[tuple[Terms, InBatchLists | ExplicitLists]]:
         """The lists that the batch forms, each with the terms to compute on it."""
-        explicit = isinstance(teacher, TeacherScores)
-        temperature = self.teacher_temperature or (
-            GRADE_TEACHER_TEMPERATURE if explicit else COSINE_TEACHER_TEMPERATURE
-        )
-        terms = replace(self.terms, teacher_temperature=temperature)
+        terms = replace(self.terms, teacher_temperature=self._teacher_temperature(teacher))
         if self.gather_across_devices:
             check_equal_batches(len(embeddings[0]), embeddings[0].device, self.model.training)
         if not isinstance(teacher, TeacherScores):
@@ -222,6 +224,20 @@ class RankingLoss(nn.Module):
             lists = InBatchLists(embeddings, None, keys, present, across_devices=self.gather_across_devices)
             result.append((replace(terms, distillation_weight=0), lists))
         return result
+
+    def _teacher_temperature(self, teacher: TeacherVectors | TeacherScores | None) -> float:
+        if not isinstance(teacher, TeacherScores):
+            return self.teacher_temperature or COSINE_TEACHER_TEMPERATURE
+        temperature = self.teacher_temperature or GRADE_TEACHER_TEMPERATURE
+        sharp = self.terms.method == "listnet" and temperature < SHARP_FOR_GRADES
+        if sharp and not self._grades_seen and bool((teacher.values.nan_to_num().abs() > 1).any()):
+            self._grades_seen = True
+            logger.warning(
+                "teacher_temperature=%s is for cosines, but the explicit scores reach beyond 1, as grades do: only the "
+                "best candidate of each list will count. Pass teacher_temperature=1.0 or so, or method='listmle'.",
+                temperature,
+            )
+        return temperature
 
     def _counts(self, lists: InBatchLists | ExplicitLists, terms: Terms) -> dict[TermName, Tensor]:
         """The number of lists that each term's sum is to be divided by."""
