@@ -16,8 +16,8 @@ from rankcse_st.tables import json_able, plain_text
 
 Floats = NDArray[np.float64]
 
-_ODD = 0.5  # of the agreement that the others have among themselves
-_STRANGERS = 0.1  # Spearman correlation below which nothing can be said to agree
+_ODD = 0.75  # of the agreement that the others have among themselves
+_UNRELATED = 0.1  # Spearman correlation that says nothing
 _NO_SPREAD = 1e-6  # what float32 embeddings of one and the same vector differ by
 
 
@@ -33,6 +33,7 @@ class TeacherAgreement:
         with_others: The same with the lists of the mean of the other teachers, put on one scale; only of those that
             are not flagged. NaN if there are none.
         flag: Why it is flagged, or ``""``.
+        unrelated: Whether its scores have nothing to do with the others' or are all the same.
     """
 
     name: str
@@ -41,6 +42,7 @@ class TeacherAgreement:
     with_each: tuple[float, ...]
     with_others: float
     flag: str
+    unrelated: bool
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,13 @@ class AgreementReport:
         """Positions of the flagged teachers."""
         return [k for k, teacher in enumerate(self.teachers) if teacher.flag]
 
-    def calibrated_weights(self, *, keep_flagged: bool = False) -> list[float]:
-        """Weights in proportion to 1 / spread, which sum to 1; 0 for the flagged, unless they are to be kept."""
-        kept = [one.spread > _NO_SPREAD and (keep_flagged or not one.flag) for one in self.teachers]
+    def calibrated_weights(self, *, drop_flagged: bool = False) -> list[float]:
+        """Weights in proportion to 1 / spread, which sum to 1; 0 for teachers that are unrelated to the others.
+
+        Args:
+            drop_flagged: Whether all flagged teachers have weight 0.
+        """
+        kept = [not (one.unrelated or (drop_flagged and one.flag)) for one in self.teachers]
         return calibrated_weights(
             [1 / sum(kept) if keep else 0.0 for keep in kept], self.spreads, [one.name for one in self.teachers]
         )
@@ -119,9 +125,10 @@ def agreement_report(
 
     Each sentence's list holds its cosines to all the other sentences; two teachers agree as much as their lists
     correlate by Spearman, on average. With three teachers or more, the one that agrees least with the mean of the
-    others is flagged if it agrees less than half as much as these do among themselves; then the rest are looked at
-    again. Agreement is no proof of quality: teachers with a common fault agree, and of two that differ nobody knows
-    which is right.
+    others is flagged if it agrees less than three quarters as much as these do among themselves; then the rest are
+    looked at again. A flag says: look whether that teacher's pooling, prompt or language is right. It is no proof:
+    teachers of one family agree, and so do those with a common fault. Only a teacher whose lists have nothing to do
+    with the others' (below 0.1) is called unrelated, and has weight 0.
 
     Args:
         embeddings: For each teacher its unit embeddings ``(n, D_k)`` of the same n different sentences.
@@ -164,6 +171,7 @@ def agreement_report(
             with_each=tuple(_agreement(ranks[k], other) for other in ranks),
             with_others=with_others[k],
             flag=flags[k],
+            unrelated=spreads[k] <= _NO_SPREAD or bool(flags[k] and with_others[k] < _UNRELATED),
         )
         for k, name in enumerate(names)
     )
@@ -197,7 +205,7 @@ def _note(teachers: Sequence[TeacherAgreement]) -> str:
     left = [one for one in teachers if not one.flag]
     if len(left) < 2:
         return ""
-    if max(one.with_others for one in left) < _STRANGERS:
+    if max(one.with_others for one in left) < _UNRELATED:
         return "No two of the teachers agree: at most one of them can be right. Graded pairs would tell which."
     if len(left) == 2 and len(teachers) == 2:
         return "With two teachers no odd one out can be told: a third, or graded pairs, would."

@@ -72,7 +72,7 @@ def select_teachers(
     sample_size: int = 500,
     folds: int = 5,
     standard_errors: float = 2.0,
-    keep_flagged: bool = False,
+    drop_flagged: bool = False,
     seed: int = 0,
     show_progress_bar: bool = False,
     **kwargs: Any,
@@ -81,8 +81,8 @@ def select_teachers(
 
     With graded pairs, the weights are those with which the ensemble ranks the pairs best, and a teacher that does not
     help on held-out pairs has weight 0: see :func:`~rankcse_st.weighting.choose_weights`. Without, the teachers are put
-    on one scale (weights in proportion to 1 / spread of their scores), and a teacher that ranks like none of the
-    others has weight 0: see :func:`~rankcse_st.agreement.agreement_report`.
+    on one scale (weights in proportion to 1 / spread of their scores), the odd one out is flagged, and one whose scores
+    have nothing to do with the others' has weight 0: see :func:`~rankcse_st.agreement.agreement_report`.
 
     Weights sum to 1, so the ensemble's scores have another spread than a single teacher's: look at the teacher
     temperature again.
@@ -97,7 +97,7 @@ def select_teachers(
         sample_size: How many of the sentences are encoded, drawn by ``seed``.
         folds: See ``choose_weights``.
         standard_errors: See ``choose_weights``.
-        keep_flagged: Without pairs: keep the odd one out nevertheless, on one scale with the others.
+        drop_flagged: Without pairs: give weight 0 to every teacher that is flagged.
         seed: Seed of the sample and of the folds.
         show_progress_bar: Whether to show a bar for each teacher's encoding.
         **kwargs: ``batch_size``, ``device`` and ``dtype`` of a new ``TeacherEnsemble``.
@@ -138,7 +138,7 @@ def select_teachers(
 
     report = agreement_report([one[: len(sample)] for one in embeddings], names=names, sample_size=sample_size)
     if pairs is None:
-        weights, choice = report.calibrated_weights(keep_flagged=keep_flagged), None
+        weights, choice = report.calibrated_weights(drop_flagged=drop_flagged), None
     else:
         places = np.array([position[text] for text in ended]).reshape(-1, 2)
         choice = choose_weights(

@@ -71,8 +71,7 @@ class WeightChoice:
 
     def __rich__(self) -> Table:
         table = Table(
-            title=f"Teachers by {self.pairs} graded pairs. Spearman x 100; the ensemble's on held-out pairs "
-            f"({self.folds} folds) is {100 * self.correlation:.2f}"
+            title=f"Spearman x 100 on {self.pairs} graded pairs; the ensemble held out: {100 * self.correlation:.2f}"
         )
         for heading in ("teacher", "weight", "in the folds", "alone", "with it", "without it", "gain"):
             table.add_column(heading, justify="left" if heading == "teacher" else "right")
@@ -172,11 +171,10 @@ class _HeldOut:
     def __init__(self, cosines: Floats, ranks: Floats, parts: NDArray[np.int64]) -> None:
         folds = range(int(parts.max()) + 1)
         self.weights = [_fit(cosines[parts != fold], ranks[parts != fold]) for fold in folds]
-        # Each teacher's mean taken out, or folds of other weights would lie at other heights.
-        centred = cosines - cosines.mean(axis=0)
         scores = np.empty(len(ranks))
         for fold, weights in zip(folds, self.weights, strict=True):
-            scores[parts == fold] = centred[parts == fold] @ weights
+            # On one scale, or pairs of folds with other weights would lie at other heights and be ranked by that.
+            scores[parts == fold] = _standardised(cosines @ weights)[parts == fold]
         a, b = _standardised(rankdata(scores)), _standardised(ranks)
         self.correlation = float(np.mean(a * b))
         # What each pair adds to the correlation, to first order.
