@@ -481,3 +481,28 @@ def test_tables(evaluate: Callable[..., BenchmarkReport], tiny_model: SentenceTr
     assert again.to_markdown() == markdown
     with pytest.raises(FileNotFoundError, match="run the benchmark first"):
         read_results(tmp_path / "nothing")
+
+
+def test_command(data: Path, tmp_path: Path, tiny_model: SentenceTransformer) -> None:
+    """The command's options must reach the harness; a failed task must show in the exit status."""
+    import typer
+    from typer.testing import CliRunner
+
+    from benchmarks.evaluate import main
+
+    app = typer.Typer()
+    app.command()(main)
+    tiny_model.save_pretrained(str(tmp_path / "student"), create_model_card=False)
+    arguments = [f"mine={tmp_path / 'student'}", "--tasks", "STS12,geometry", "--data", str(data), "--partial-data"]
+    arguments += ["--output", str(tmp_path / "out"), "--device", "cpu"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    scores = read_results(tmp_path / "out").models[0]
+    assert f"STS12  {100 * scores.value('STS12'):.2f}" in result.output
+    assert "uniformity" in result.output
+    broken = shutil.copytree(data, tmp_path / "broken")
+    write_jsonl(broken / "sts" / "STS12.jsonl", [{"sentence1": "The cat", "sentence2": "A dog"}])
+    arguments[arguments.index(str(data))] = str(broken)
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "STS12  failed" in result.output
