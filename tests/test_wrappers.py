@@ -126,7 +126,12 @@ class TestMatryoshka:
         model.eval()
         inner = RankCSELoss(model, normalize_labels=True)
         right = total(MatryoshkaLoss(model, inner, [8, 4])(columns(model, *texts), labels))
-        monkeypatch.setattr(base, "undo_truncation", lambda labels, *_: labels)
+        widths = []
+        monkeypatch.setattr(base, "undo_truncation", lambda labels, *_: widths.append(labels.shape[-1]) or labels)
+        if labels.ndim == 3:
+            MatryoshkaLoss(model, inner, [8, 4])(columns(model, *texts), labels)
+            if widths == [8, 8]:
+                pytest.skip("This version of Sentence Transformers does not cut labels of three axes.")
         if "explicit" in case:
             with pytest.raises(ValueError, match="must be"):
                 MatryoshkaLoss(model, inner, [8, 4])(columns(model, *texts), labels)
