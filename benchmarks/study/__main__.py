@@ -9,14 +9,14 @@ import shlex
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import typer
 
 from benchmarks.study.report import write_report
-from benchmarks.study.runs import METHODS, SUITES, Run, grid
+from benchmarks.study.runs import SUITES, Run, search
 
 app = typer.Typer(add_completion=False, help=__doc__)
 RESULTS = Path(__file__).parent / "results"
@@ -31,39 +31,32 @@ Output = Annotated[Path, typer.Option(help="Where results are kept; finished run
 
 @app.command()
 def run(
-    suite: Annotated[str, typer.Argument(help=f"grid, {', '.join(SUITES)}")],
+    suite: Annotated[str, typer.Argument(help=", ".join(SUITES))],
     data: Data,
     mpnet: Mpnet = None,
     output: Output = RESULTS,
     only: Annotated[str | None, typer.Option(help="Only the runs whose label contains this.")] = None,
 ) -> None:
     """Run a suite; a run whose result is there already is skipped."""
-    if suite != "grid" and suite not in SUITES:
-        raise typer.BadParameter(f"expected grid or one of {', '.join(SUITES)}, got {suite!r}", param_hint="SUITE")
-    runs = list(grid() if suite == "grid" else SUITES[suite](_chosen(output)))
-    runs = [one for one in runs if only is None or only in one.label]
+    if suite not in SUITES:
+        raise typer.BadParameter(f"expected one of {', '.join(SUITES)}, got {suite!r}", param_hint="SUITE")
+    path = output / "learning-rates.json"
+    if not path.exists():
+        raise typer.BadParameter(f"{path} is missing: run 'choose' first")
+    runs = [one for one in SUITES[suite](json.loads(path.read_text())) if only is None or only in one.label]
     for number, one in enumerate(runs, 1):
-        path = output / "runs" / f"{one.key}.json"
-        print(f"[{number}/{len(runs)}] {one.suite}: {one.label} ({one.key})", flush=True)
-        if not path.exists():
-            _run_one(one, data, mpnet, path, output)
+        print(f"[{number}/{len(runs)}]", end=" ")
+        _result(one, data, mpnet, output)
 
 
 @app.command()
-def choose(output: Output = RESULTS) -> None:
-    """Choose each method's learning rate by the grid's development scores."""
+def choose(data: Data, output: Output = RESULTS) -> None:
+    """Choose each method's learning rate by its development scores, climbing one ladder of rates."""
     from benchmarks.study.scores import choosing_score
 
-    chosen: dict[str, float] = {}
-    for method in METHODS:
-        runs = [one for one in grid() if one.method == method]
-        results = [json.loads((output / "runs" / f"{one.key}.json").read_text()) for one in runs]
-        by_rate = {result["run"]["learning_rate"]: choosing_score(result["scores"]) for result in results}
-        chosen[method] = max(by_rate, key=lambda rate: by_rate[rate])
-        if chosen[method] in (min(by_rate), max(by_rate)):
-            print(f"Warning: the best learning rate of {method} lies at the edge of the grid.")
-        print(method, {rate: round(score, 2) for rate, score in by_rate.items()}, "->", chosen[method])
-    (output / "learning-rates.json").write_text(json.dumps(chosen, indent=2) + "\n")
+    rates = search(lambda one: choosing_score(_result(one, data, None, output)["scores"]))
+    (output / "learning-rates.json").write_text(json.dumps(rates, indent=2) + "\n")
+    print(rates)
 
 
 @app.command()
@@ -72,12 +65,14 @@ def report(output: Output = RESULTS) -> None:
     write_report(output)
 
 
-def _chosen(output: Path) -> dict[str, float]:
-    path = output / "learning-rates.json"
+def _result(one: Run, data: Path, mpnet: Path | None, output: Path) -> dict[str, Any]:
+    """The result of a run, which is made if it is not there."""
+    print(f"{one.suite}: {one.label} ({one.key})", flush=True)
+    path = output / "runs" / f"{one.key}.json"
     if not path.exists():
-        raise typer.BadParameter(f"{path} is missing: run the grid, then 'choose'")
-    rates: dict[str, float] = json.loads(path.read_text())
-    return rates
+        _run_one(one, data, mpnet, path, output)
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
 
 
 def _run_one(one: Run, data: Path, mpnet: Path | None, path: Path, output: Path) -> None:

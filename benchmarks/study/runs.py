@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 Method = Literal["untouched", "SimCSE", "EmbedDistill", "ListNet", "ListMLE"]
 
 METHODS: tuple[Method, ...] = ("SimCSE", "EmbedDistill", "ListNet", "ListMLE")
-# The one grid that every method's learning rate is chosen from, wide enough that no best one lies at its edge.
-LEARNING_RATES = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3)
+# The ladder that every method's learning rate is chosen from, and where the search starts on it.
+LEARNING_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+START: dict[Method, float] = {"SimCSE": 1e-4, "EmbedDistill": 1e-3, "ListNet": 3e-4, "ListMLE": 3e-4}
 SEEDS = (1, 2, 3)
 
 
@@ -71,17 +72,41 @@ UNTOUCHED = Run("core", "untouched", "untouched")
 
 
 def grid() -> Iterator[Run]:
-    """Every method at every learning rate, on the development sets only."""
+    """Every method at every learning rate, on half the text and the development sets only; the search picks of them."""
     for method in METHODS:
         for learning_rate in LEARNING_RATES:
-            yield Run("grid", method, method, learning_rate=learning_rate, seed=0, dev_only=True)
+            yield Run("grid", method, method, learning_rate=learning_rate, seed=0, sentences=4096, dev_only=True)
+
+
+def search(score: Callable[[Run], float]) -> dict[str, float]:
+    """The learning rate of each method whose score is best, found by climbing the ladder.
+
+    Its neighbours on both sides are always tried as well, so that no best one lies at an edge, unless the ladder ends.
+
+    Args:
+        score: Runs what has not been run, and returns what the choice is made by.
+    """
+    best = {}
+    for method, start in START.items():
+        ladder = [run for run in grid() if run.method == method]
+        position, scores = LEARNING_RATES.index(start), dict[int, float]()
+        while True:
+            for step in (position, position - 1, position + 1):
+                if 0 <= step < len(ladder) and step not in scores:
+                    scores[step] = score(ladder[step])
+            highest = max(scores, key=lambda step: scores[step])
+            if highest == position:
+                break
+            position = highest
+        best[method] = ladder[position].learning_rate
+    return best
 
 
 def core(rates: Mapping[str, float]) -> Iterator[Run]:
     """The alternatives at equal steps, each at its own learning rate, three seeds."""
     yield UNTOUCHED
-    for method in METHODS:
-        for seed in SEEDS:
+    for seed in SEEDS:
+        for method in METHODS:
             yield Run("core", method, method, learning_rate=rates[method], seed=seed)
 
 
