@@ -66,19 +66,20 @@ class NeighbourBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
     Requirements:
         1. A dataset with score vectors, such as :class:`~rankcse_st.TeacherScoreDataset` makes.
         2. Memory of ``dimension + 24`` bytes a row, and about 100 MB.
-        3. To resume inside an epoch on several processes: :class:`SetSamplerEpoch` among the trainer's callbacks.
+        3. On several processes, and to resume inside an epoch: :class:`SetSamplerEpoch` among the trainer's callbacks.
 
     Example:
         ::
 
-            from sentence_transformers import SentenceTransformerTrainingArguments
-            from rankcse_st import NeighbourBatchSampler
+            from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+            from rankcse_st.sampler import NeighbourBatchSampler, SetSamplerEpoch
 
             args = SentenceTransformerTrainingArguments(
                 output_dir="out",
                 per_device_train_batch_size=128,
                 batch_sampler=NeighbourBatchSampler.with_options(group_size=32),
             )
+            trainer = SentenceTransformerTrainer(model, args, train, loss=loss, callbacks=[SetSamplerEpoch()])
     """
 
     def __init__(
@@ -103,6 +104,8 @@ class NeighbourBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
             )
         _check_options(batch_size, group_size, dimension, cell_size)
         super().__init__(dataset, batch_size, drop_last, valid_label_columns, generator, seed)
+        # Inside its wrappers accelerate looks for set_epoch on the batch sampler's sampler, not on the batch sampler.
+        self.sampler = self
         self.dataset = dataset
         self.group_size = group_size
         self.dimension = dimension
@@ -237,8 +240,10 @@ class NeighbourBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
 class SetSamplerEpoch(TrainerCallback):  # type: ignore[misc]
     """Tell the batch sampler the epoch where the trainer does not.
 
-    After resuming inside an epoch on several processes, the trainer wraps the batch sampler twice and the epoch no
-    longer reaches it: the order would be the first epoch's. Needed in that case only, and harmless in others.
+    The batch sampler is wrapped on several processes, and wrapped once more after resuming inside an epoch. Through both
+    wrappers, and with older versions of transformers and accelerate through one, the epoch does not reach the batch
+    sampler (any one of sentence-transformers). The order would be that of the first epoch again: the rest of a resumed
+    epoch would have some rows twice and others never. Harmless where it is not needed.
 
     Example:
         ::

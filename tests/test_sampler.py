@@ -365,7 +365,9 @@ class TestTrainer:
                 "batch_sampler": NeighbourBatchSampler.with_options(group_size=8, cell_size=96),
             } | options
             args = SentenceTransformerTrainingArguments(output_dir=str(tmp_path / "out"), **settings)
-            trainer = SentenceTransformerTrainer(tiny_model, args=args, train_dataset=dataset, loss=MSELoss(tiny_model))
+            trainer = SentenceTransformerTrainer(
+                tiny_model, args=args, train_dataset=dataset, loss=MSELoss(tiny_model), callbacks=[SetSamplerEpoch()]
+            )
             seen = Seen()
             trainer.data_collator = seen.collator(trainer.data_collator)
             trainer.train(resume_from_checkpoint=resume)
