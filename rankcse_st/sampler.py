@@ -240,9 +240,9 @@ class NeighbourBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
 class SetSamplerEpoch(TrainerCallback):  # type: ignore[misc]
     """Tell the batch sampler the epoch where the trainer does not.
 
-    The batch sampler is wrapped on several processes, and wrapped once more after resuming inside an epoch. Through both
-    wrappers, and with older versions of transformers and accelerate through one, the epoch does not reach the batch
-    sampler (any one of sentence-transformers). The order would be that of the first epoch again: the rest of a resumed
+    On several processes the batch sampler is wrapped, and after resuming inside an epoch once more. Through both
+    wrappers, and with older versions of transformers and accelerate through one, the epoch does not reach it (nor any
+    batch sampler of sentence-transformers). The order would be that of the first epoch again: the rest of a resumed
     epoch would have some rows twice and others never. Harmless where it is not needed.
 
     Example:
