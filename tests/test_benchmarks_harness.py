@@ -125,6 +125,10 @@ def test_names(tmp_path: Path, tiny_model: SentenceTransformer) -> None:
     assert load_model(*parse_models({"my student": tiny_model})).name.startswith("local/my-student-")
     with pytest.raises(FileNotFoundError, match=r"no model at '\./missing'"):
         parse_models("./missing")
+    tiny_model[0].model.save_pretrained(tmp_path / "bare")
+    tiny_model.tokenizer.save_pretrained(tmp_path / "bare")
+    with pytest.warns(UserWarning, match="bare transformer checkpoint, which is read with mean pooling"):
+        load_model(*parse_models(tmp_path / "bare"))
     with pytest.raises(ValueError, match="a was given more than once"):
         parse_models([f"a={tmp_path}", f"a={tmp_path}"])
     with pytest.raises(ValueError, match="No models"):

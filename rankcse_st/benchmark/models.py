@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import load_file_path
 
 from rankcse_st.benchmark._mteb import import_mteb, quiet_mteb
 from rankcse_st.fingerprints import fingerprint_model, hash_json
@@ -33,13 +35,6 @@ class ModelSource:
 
     model: Path | str | SentenceTransformer
     name: str | None = None
-
-    @property
-    def label(self) -> str:
-        """What to call it before it is loaded."""
-        if self.name is not None:
-            return self.name
-        return type(self.model).__name__ if isinstance(self.model, SentenceTransformer) else str(self.model)
 
 
 @dataclass(frozen=True)
@@ -118,9 +113,12 @@ def load_model(
         model = open_model(source.model, device=device, trust_remote_code=trust_remote_code)
         commit = hub_commit(source.model) if isinstance(source.model, str) else None
     revision = commit or model_revision(model)
-    if source.name is None and commit is not None:
-        return BenchmarkModel(model, str(source.model), revision)
-    name = source.name or (source.model.name if isinstance(source.model, Path) else "model")
+    if source.name is not None:
+        name = source.name
+    elif isinstance(source.model, SentenceTransformer):
+        name = "model"
+    else:
+        name = source.model.name if isinstance(source.model, Path) else source.model
     if "/" not in name:
         name = f"{LOCAL_ORGANISATION}/{_slug(name)}-{revision[:8]}"
     return BenchmarkModel(model, name, revision)
@@ -129,9 +127,17 @@ def load_model(
 def open_model(
     name: str | os.PathLike[str], *, device: str | torch.device | None = None, trust_remote_code: bool = False
 ) -> SentenceTransformer:
-    """Load a model from a folder or the hub."""
+    """Load a model from a folder or the hub; a bare transformer checkpoint with mean pooling and a warning."""
+    name = os.fspath(name)
+    if load_file_path(name, "modules.json") is None:
+        warnings.warn(
+            f"{name!r} is a bare transformer checkpoint, which is read with mean pooling. A SimCSE or DiffCSE checkpoint "
+            "must be read at [CLS]: save rankcse_st.load_cls_teacher(...) to a folder and evaluate that.",
+            UserWarning,
+            stacklevel=2,
+        )
     return SentenceTransformer(
-        os.fspath(name), device=None if device is None else str(device), trust_remote_code=trust_remote_code
+        name, device=None if device is None else str(device), trust_remote_code=trust_remote_code
     )
 
 

@@ -215,22 +215,19 @@ def read_results(output: str | os.PathLike[str]) -> BenchmarkReport:
     Raises:
         FileNotFoundError: If there are no results.
     """
-    root = Path(output).expanduser()
-    models: dict[Path, ModelScores] = {}
-    for path in sorted((root / "results").glob("*/*/**/*.json")):
+    root = Path(output).expanduser() / "results"
+    models: dict[tuple[str, str, bool], ModelScores] = {}
+    # MODEL/REVISION/TASK.json, or MODEL/REVISION/experiments/EXPERIMENT/TASK.json
+    for path in sorted(root.glob("*/*/**/*.json")):
         if path.name == "model_meta.json":
             continue
-        # results/MODEL/REVISION/TASK.json or results/MODEL/REVISION/experiments/EXPERIMENT/TASK.json
-        folder, revision = path.relative_to(root / "results").parts[:2]
-        name = folder.replace("__", "/", 1)
-        key = path.parent if "data_local" not in path.parent.name else root / "results" / folder / revision / "local"
-        if path.parent.name == "tasks_rankcse-st":
-            key = root / "results" / folder / revision
-        model = models.setdefault(key, ModelScores(name.removeprefix("local/"), name, revision))
         score = read_task_score(path)
-        model.scores[score.task] = score
+        folder, revision = path.relative_to(root).parts[:2]
+        name = folder.replace("__", "/", 1)
+        model = ModelScores(name.removeprefix("local/"), name, revision)
+        models.setdefault((folder, revision, score.local), model).scores[score.task] = score
     if not models:
-        raise FileNotFoundError(f"There are no results in {os.fspath(root / 'results')!r}: run the benchmark first.")
+        raise FileNotFoundError(f"There are no results in {os.fspath(root)!r}: run the benchmark first.")
     found = {task for model in models.values() for task in model.scores}
     known = [task for tasks in TASK_GROUPS.values() for task in tasks]
     order = sorted(found, key=lambda t: (known.index(base_name(t)) if base_name(t) in known else len(known), t))
