@@ -131,8 +131,8 @@ def open_model(
     name = os.fspath(name)
     if load_file_path(name, "modules.json") is None:
         warnings.warn(
-            f"{name!r} is a bare transformer checkpoint, which is read with mean pooling. A SimCSE or DiffCSE checkpoint "
-            "must be read at [CLS]: save rankcse_st.load_cls_teacher(...) to a folder and evaluate that.",
+            f"{name!r} is a bare transformer checkpoint, which is read with mean pooling. A SimCSE or DiffCSE "
+            "checkpoint must be read at [CLS]: save rankcse_st.load_cls_teacher(...) to a folder and evaluate that.",
             UserWarning,
             stacklevel=2,
         )
