@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from benchmarks.paper import FOLDER, TABLES, citation, load_table
 from benchmarks.report import make_sheets
-from rankcse_st.benchmark.results import BenchmarkReport
+from rankcse_st.benchmark.results import BenchmarkReport, read_results
 from rankcse_st.benchmark.significance import PairedItems, mean_of, paired_bootstrap, spearman_of
 
 
@@ -74,6 +74,13 @@ def test_sheets_of_the_paper_alone() -> None:
     assert "| RankCSE-ListMLE | BERT-base | 75.66 | 86.27 | 77.81 | 84.74 | 81.10 | 81.80 | 75.13 | 80.36 |" in sts
     assert "Gao, Xingcheng Yao" in sts
     assert "≈ -2.40 to -2.25" in sheets[-1].to_markdown()
+
+
+def test_readme_shows_the_raw_results() -> None:
+    """The tables of the README are those of the JSON beside it."""
+    folder = FOLDER.parent
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    assert read_results(folder / "results").to_markdown() in readme
 
 
 def test_bootstrap_against_loops() -> None:
