@@ -32,7 +32,7 @@ from rankcse_st import CachedRankCSELoss, ListwiseDistillationLoss, RankCSELoss,
 
 WORLD_SIZE = 2
 ROWS = 6  # of each process
-TIMEOUT = datetime.timedelta(seconds=60)
+TIMEOUT = datetime.timedelta(seconds=120)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import processes
@@ -14,6 +15,9 @@ from sentence_transformers import SentenceTransformerTrainer
 
 pytestmark = [
     pytest.mark.slow,
+    # One worker of pytest-xdist starts the processes for all of these tests; the first one waits for them.
+    pytest.mark.xdist_group("processes"),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="needs gloo"),
 ]
 
@@ -26,8 +30,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     started = [context.Process(target=processes.run, args=(rank, str(folder))) for rank in range(WORLD_SIZE)]
     for process in started:
         process.start()
+    deadline = time.monotonic() + 500
     for process in started:
-        process.join(timeout=270)
+        process.join(timeout=max(0, deadline - time.monotonic()))
     hanging = [process for process in started if process.is_alive()]
     for process in hanging:
         process.kill()
@@ -45,7 +50,6 @@ def result(found: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 class TestGathering:
-    @pytest.mark.timeout(400)
     @pytest.mark.parametrize("name", CHECKS)
     def test_equals_one_process(self, found, name: str):
         """Field report 17: positives or teachers' scores mislabelled, or a mean that is not over all rows."""

@@ -157,6 +157,25 @@ class TestAgainstLoops:
         assert by_default == sharp.compute_loss_from_embeddings(embeddings[:1], vectors)
         assert by_default != at_one.compute_loss_from_embeddings(embeddings[:1], vectors)
 
+    def test_a_sharp_temperature_for_grades_is_said_once(self, tiny_model, caplog):
+        """Prevents RankCSELoss's temperature for cosines from making grades one-hot without anyone being told."""
+        embeddings, generator = list(unit_vectors(4, 5, 32)), torch.Generator().manual_seed(0)
+        grades, cosines = (
+            torch.randint(0, 4, (5, 3), generator=generator).float(),
+            torch.rand(5, 3, generator=generator),
+        )
+        for loss, labels, count in (
+            (RankCSELoss(tiny_model), grades, 1),
+            (RankCSELoss(tiny_model), cosines, 0),
+            (RankCSELoss(tiny_model, teacher_temperature=1.0), grades, 0),
+            (RankCSELoss(tiny_model, method="listmle"), grades, 0),
+            (ListwiseDistillationLoss(tiny_model), grades, 0),
+        ):
+            caplog.clear()
+            for _ in range(2):
+                loss.compute_loss_from_embeddings(embeddings, labels)
+            assert sum("teacher_temperature=1.0" in record.getMessage() for record in caplog.records) == count
+
     def test_in_batch_terms_with_explicit_lists(self, tiny_model):
         """Prevents missing candidates, the text "", from being negatives, and anchors without one from counting."""
         anchors, *candidates = unit_vectors(4, 5, 32, dtype=torch.float64)
@@ -179,6 +198,14 @@ class TestAgainstLoops:
         rows = [0, 2, 3, 4]
         contrastive = references.value(references.contrastive, first[rows], positives=rows, mask=[present] * 4)
         assert parts["contrastive"].item() == pytest.approx(contrastive, rel=1e-6)
+
+    @pytest.mark.xfail(strict=True, reason="list lengths are read off the embeddings' width")
+    def test_embeddings_of_one_dimension(self, tiny_model):
+        """Prevents the width of the embeddings, 1 inside MatryoshkaLoss, from being taken for the lists' length."""
+        views = [unit_vectors(N, 2, seed=s, dtype=torch.float64)[:, :1] for s in range(2)]
+        parts = RankCSELoss(tiny_model, distillation_weight=0.0).compute_loss_from_embeddings(views)
+        for name, value in references.rankcse(views, None).items():
+            assert parts[name].item() == pytest.approx(value, rel=1e-6)
 
     @pytest.mark.parametrize("method", ["listnet", "listmle"])
     def test_gradients_reach_every_column(self, tiny_model, method: str):
