@@ -176,16 +176,3 @@ def test_rows_at_a_time_change_nothing(monkeypatch) -> None:
         torch.testing.assert_close(gradients, results[0][1])
         torch.testing.assert_close(total, results[0][2])
     assert in_batch.row_ranges is rows.row_ranges
-
-
-def test_grades_at_the_temperature_of_cosines_are_warned_of(tiny_model, caplog) -> None:
-    """Prevents graded lists from being trained on as if only their best candidate had a grade, in silence."""
-    columns = [tiny_model.preprocess(SENTENCES[start : start + 4]) for start in (0, 4, 8, 12)]
-    cosines, grades = torch.rand(4, 3), torch.randint(0, 4, (4, 3)).float() + 1
-    loss = RankCSELoss(tiny_model)
-    loss(columns, cosines)
-    assert not caplog.records
-    for _ in range(2):
-        loss([dict(column) for column in columns], grades)
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "teacher_temperature=1.0" in caplog.text

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rankcse_st.functional import consistency, contrastive, list_lengths
+from rankcse_st.functional import consistency, contrastive
 from rankcse_st.losses.gather import gather, get_rank
 from rankcse_st.losses.labels import TeacherVectors
 from rankcse_st.losses.rows import detach_inputs, row_ranges, sum_over_rows
@@ -78,7 +78,10 @@ class InBatchLists:
         counts: dict[TermName, Tensor] = {}
         for rows in row_ranges(self.anchors, len(self.candidates)):
             for name, mask in self._masks(terms, rows).items():
-                count = (list_lengths(mask, self.anchors[rows] if mask is None else mask) > 1).sum()
+                if mask is None:
+                    mask = torch.ones(1, len(self.candidates), dtype=torch.bool, device=self.anchors.device)
+                    mask = mask.expand(len(self.anchors[rows]), -1)
+                count = (mask.sum(1) > 1).sum()
                 counts[name] = counts[name] + count if name in counts else count
         return counts
 
