@@ -199,7 +199,6 @@ class TestAgainstLoops:
         contrastive = references.value(references.contrastive, first[rows], positives=rows, mask=[present] * 4)
         assert parts["contrastive"].item() == pytest.approx(contrastive, rel=1e-6)
 
-    @pytest.mark.xfail(strict=True, reason="list lengths are read off the embeddings' width")
     def test_embeddings_of_one_dimension(self, tiny_model):
         """Prevents the width of the embeddings, 1 inside MatryoshkaLoss, from being taken for the lists' length."""
         views = [unit_vectors(N, 2, seed=s, dtype=torch.float64)[:, :1] for s in range(2)]
