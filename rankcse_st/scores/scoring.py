@@ -26,6 +26,9 @@ from rankcse_st.teachers import TeacherEnsemble
 # Batches between two steps of the progress bar: so many that a teacher's encode costs little beside its batches.
 _BATCHES_AT_ONCE = 32
 
+# Folders of what is kept.
+_TEXTS, _TEACHERS, _ENSEMBLES = "texts", "teachers", "ensembles"
+
 
 class Scorer:
     """Scores shards of texts with an ensemble.
@@ -74,7 +77,7 @@ class Scorer:
     def _in_memory(self, source: TextSource, shard_size: int) -> pa.Table:
         blocks = []
         for shard in source.shards(shard_size):
-            labels = self._labels(shard)
+            labels = self.layout.combine(self.ensemble, [self._answers(k, shard) for k in self.ensemble.active])
             texts = text_table(shard.columns, self.layout.text_features)
             labelled = label_table(labels, self.layout.label_features(labels.shape[1:]))
             blocks.append([InMemoryTable(texts), InMemoryTable(labelled)])
@@ -93,9 +96,10 @@ class Scorer:
             if self.folder.read(*texts_key) is None:
                 self.folder.write(text_table(shard.columns, self.layout.text_features), *texts_key)
             if self.folder.read(*labels_key) is None:
-                labels = self._labels(shard)
-                # One teacher's answers to one column are the labels themselves, and are written by then.
-                if self.folder.read(*labels_key) is None:
+                # One teacher's answers to one column are the labels themselves, and are kept under its own name.
+                answers = [self._answers(k, shard) for k in self.ensemble.active]
+                if labels_key[0] != _TEACHERS:
+                    labels = self.layout.combine(self.ensemble, answers)
                     table = label_table(labels, self.layout.label_features(labels.shape[1:]))
                     self.folder.write(table, *labels_key)
             else:
@@ -104,9 +108,6 @@ class Scorer:
         return ConcatenationTable.from_blocks(
             [[MemoryMappedTable.from_file(str(file)) for file in pair] for pair in files]
         )
-
-    def _labels(self, shard: Shard) -> np.ndarray:
-        return self.layout.combine(self.ensemble, [self._answers(k, shard) for k in self.ensemble.active])
 
     def _answers(self, index: int, shard: Shard) -> np.ndarray:
         """One teacher's ``(n, C, d)`` unit embeddings of a shard, or its ``(n, K)`` scores of lists."""
@@ -124,7 +125,7 @@ class Scorer:
     def _kept(self, name: str, shard: Shard, columns: Sequence[str], compute: Callable[[], np.ndarray]) -> np.ndarray:
         if self.folder is None:
             return compute()
-        key = ("teachers", name, shard.key(columns))
+        key = (_TEACHERS, name, shard.key(columns))
         table = self.folder.read(*key)
         if table is not None:
             self._advance(len(shard) * len(columns))
@@ -184,9 +185,9 @@ class Scorer:
         if len(active) == 1 and (lists or len(self.layout.read_columns) == 1):
             (name,) = self._readings[active[0]]
             read = self.layout.columns if lists else self.layout.read_columns
-            return ("texts", everything), ("teachers", name, shard.key(read))
+            return (_TEXTS, everything), (_TEACHERS, name, shard.key(read))
         parts = [[self._readings[k], self.ensemble.relative_weights[k]] for k in active]
-        return ("texts", everything), ("ensembles", hash_json([parts, self.layout.shared]), everything)
+        return (_TEXTS, everything), (_ENSEMBLES, hash_json([parts, self.layout.shared]), everything)
 
     def _progress(self, source: TextSource) -> Any:
         if not self.show_progress_bar or self.layout.form == "lists":
