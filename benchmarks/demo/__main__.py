@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import shlex
 import shutil
 import time
@@ -45,13 +46,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("demo-output"), help="folder to write to; emptied first")
     parser.add_argument("--json", type=Path, help="where the numbers go (default: OUTPUT/results.json)")
     parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--limit", type=int, help="use only the first sentences")
+    parser.add_argument("--sentences", type=int, default=6000, help="how many to use, drawn at random (seed 0)")
     arguments = parser.parse_args()
     try:
         teacher = minilm_folder()
     except (FileNotFoundError, ValueError) as error:
         raise SystemExit(f"Error: {error}") from None
-    Demo(teacher, arguments.output, arguments.seed, arguments.limit).run(
+    Demo(teacher, arguments.output, arguments.seed, arguments.sentences).run(
         arguments.json or arguments.output / "results.json"
     )
 
@@ -59,11 +60,11 @@ def main() -> None:
 class Demo:
     """The steps of the demo, and the time each takes."""
 
-    def __init__(self, teacher: Path, output: Path, seed: int, limit: int | None) -> None:
+    def __init__(self, teacher: Path, output: Path, seed: int, sentences: int) -> None:
         self.console = Console(highlight=False)
         self.output = output
         self.seed = seed
-        self.limit = limit
+        self.sentences = sentences
         self.folders = {"teacher": teacher}
         self.seconds: dict[str, dict[str, float]] = {}
         self.text = output / "docstrings.txt"
@@ -103,9 +104,12 @@ class Demo:
 
     def write_text(self) -> None:
         """Collect the corpus."""
-        sentences = docstring_sentences()[: self.limit]
-        self.text.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
-        self.console.print(f"{len(sentences):,} sentences from the docstrings of Python's standard library")
+        everything = docstring_sentences()
+        chosen = random.Random(0).sample(everything, min(self.sentences, len(everything)))
+        self.text.write_text("".join(f"{sentence}\n" for sentence in chosen), encoding="utf-8")
+        self.console.print(
+            f"{len(chosen):,} of {len(everything):,} sentences from the docstrings of Python's standard library"
+        )
 
     def make_students(self) -> None:
         """Make the two students from the teacher's weights."""
@@ -135,7 +139,7 @@ class Demo:
         found = json.loads(file.read_text(encoding="utf-8"))
         return {name: found[str(folder)] for name, folder in self.folders.items()}
 
-    def measure_speed(self, rounds: int = 3, sentences: int = 500) -> dict[str, float]:
+    def measure_speed(self, rounds: int = 3, sentences: int = 300) -> dict[str, float]:
         """Sentences encoded in a second: the best of some rounds, in each of which every model has its turn."""
         texts = self.text.read_text(encoding="utf-8").splitlines()[:sentences]
         models = {name: SentenceTransformer(str(folder), device="cpu") for name, folder in self.folders.items()}
