@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, List, Value
+from datasets import Dataset
 
 from rankcse_st.scores.arrays import ArrowFolder
+from rankcse_st.scores.columns import check_columns, check_dataset, check_prompts, have_one_prompt, spread_lists
+from rankcse_st.scores.compression import CompressedDtype, CompressionReport, compress
 from rankcse_st.scores.layout import Form, LabelDtype, Layout
 from rankcse_st.scores.scoring import Scorer
 from rankcse_st.scores.sources import DatasetSource, SentenceSource, TextSource, sample
@@ -18,7 +20,6 @@ from rankcse_st.teachers import TeacherEnsemble, TeacherLike
 
 __all__ = ["TeacherScoreDataset"]
 
-LABEL_COLUMNS = ("label", "labels", "score", "scores")
 _RECORD_PREFIX = "Teacher scores by rankcse-st: "
 _CALIBRATION_ROWS = 1000
 
@@ -166,17 +167,17 @@ class TeacherScoreDataset:
                 column that is not there; if teachers or their answers are invalid.
         """
         ensemble = TeacherEnsemble.of(teachers, batch_size=batch_size, device=device)
-        _check_dataset(dataset)
+        check_dataset(dataset)
         form: Form = scores if scores is not None else "vectors" if ensemble.is_bi_encoder else "lists"
         if form not in ("vectors", "lists"):
             raise ValueError(f'scores must be "vectors" or "lists", but got {scores!r}.')
-        chosen = _check_columns(dataset, columns, form)
+        chosen = check_columns(dataset, columns, form)
         if form == "lists":
-            dataset, chosen = _spread_lists(dataset, chosen)
+            dataset, chosen = spread_lists(dataset, chosen)
         source = DatasetSource(dataset, chosen, missing=chosen[1:] if form == "lists" else ())
-        _check_prompts(ensemble, chosen)
+        check_prompts(ensemble, chosen)
         source.check()
-        shared = form == "vectors" and len(chosen) == 2 and _one_prompt(ensemble, chosen) and source.same_texts()
+        shared = form == "vectors" and len(chosen) == 2 and have_one_prompt(ensemble, chosen) and source.same_texts()
         layout = Layout(form, tuple(chosen), shared, "float32" if form == "lists" else dtype)
         # A shard is as large in memory with many columns as with one.
         rows = max(1, shard_size // len(layout.read_columns))
@@ -210,6 +211,51 @@ class TeacherScoreDataset:
             ensemble = ensemble.with_spreads(spreads)
         dataset = Scorer(ensemble, layout, folder, show_progress_bar).dataset(source, shard_size)
         return with_record(dataset, make_record(ensemble, layout))
+
+    @classmethod
+    def compress(
+        cls,
+        dataset: Dataset,
+        dimension: int = 256,
+        *,
+        dtype: CompressedDtype = "int8",
+        sample_size: int = 8192,
+        batch_size: int = 128,
+        seed: int = 0,
+    ) -> tuple[Dataset, CompressionReport]:
+        """Make score vectors smaller: fewer dimensions, fitted on a sample, and smaller numbers.
+
+        The default is 256 bytes a sentence. Vectors are brought back to length 1 after the reduction; integers have no
+        scale, so a loss that reads ``"int8"`` must do that again: ``RankCSELoss(model, normalize_labels=True)``.
+        Datasets compressed one by one have other dimensions each and cannot be merged any more.
+
+        Args:
+            dataset: A dataset of score vectors.
+            dimension: Numbers in a vector.
+            dtype: What they are stored in, ``"int8"`` or ``"float16"``.
+            sample_size: How many rows the dimensions are fitted on.
+            batch_size: Size of the batches whose scores are compared.
+            seed: Seed of the samples.
+
+        Returns:
+            The compressed dataset, in memory (``save_to_disk`` keeps it), and the report of what it cost: error and
+            rank correlation of in-batch scores, on rows that were not fitted. The record keeps the report.
+
+        Raises:
+            ValueError: If the dataset has no score vectors, fewer rows than ``dimension`` or ``batch_size``, or fewer
+                numbers in a vector than ``dimension``.
+        """
+        (record, *others) = cls.records(dataset)
+        if others or record["form"] != "vectors" or "compression" in record:
+            raise ValueError(
+                "Only score vectors of one ensemble can be compressed, and only once, but this dataset has the records "
+                f"{[record, *others]}."
+            )
+        compressed, report = compress(
+            dataset, dimension, dtype=dtype, sample_size=sample_size, batch_size=batch_size, seed=seed
+        )
+        record |= {"dtype": dtype, "compression": report.to_dict()}
+        return with_record(compressed, record), report
 
     @staticmethod
     def records(dataset: Dataset) -> list[dict[str, Any]]:
@@ -249,96 +295,3 @@ def with_record(dataset: Dataset, record: Mapping[str, Any]) -> Dataset:
         return dataset.with_format("torch", columns=["label"], output_all_columns=True)
     # A formatted column comes first in a row, and the collator warns if "anchor", "query", ... do not: format them all.
     return dataset.with_format("torch")
-
-
-def _check_dataset(dataset: Any) -> None:
-    if isinstance(dataset, (DatasetDict, IterableDatasetDict)):
-        raise TypeError(
-            f"Expected one Dataset, but got a {type(dataset).__name__} with {sorted(dataset)}: score each of them, for "
-            'example from_dataset(dataset["train"], ...).'
-        )
-    if isinstance(dataset, IterableDataset):
-        raise TypeError(
-            "Expected a Dataset, but got an IterableDataset, whose rows have no fixed place: load it without "
-            "streaming, or give the texts to from_sentences."
-        )
-    if not isinstance(dataset, Dataset):
-        raise TypeError(f"Expected a datasets.Dataset, but got {type(dataset).__name__}.")
-    labels = [column for column in dataset.column_names if column in LABEL_COLUMNS]
-    if labels:
-        raise ValueError(
-            f"The dataset has the column(s) {labels} already, which the trainer would read as the label besides the "
-            f"teachers' scores: remove them first, dataset.remove_columns({labels})."
-        )
-
-
-def _check_columns(dataset: Dataset, columns: Sequence[str] | None, form: Form) -> list[str]:
-    """The text columns, after checking that they are that."""
-    if isinstance(columns, str):
-        columns = [columns]
-    if columns is None:
-        columns = dataset.column_names
-        remedy = "name the text columns, columns=[...]; the others are left out"
-        ids = [column for column in columns if column in ("id", "idx") or column.endswith(("_id", "_ids", "_idx"))]
-        if ids:
-            raise ValueError(f"The column(s) {ids} look like ids, but would be tokenised as text: {remedy}.")
-    else:
-        remedy = "leave them out of columns=[...]"
-        absent = [column for column in columns if column not in dataset.column_names]
-        if absent:
-            raise ValueError(f"There are no columns {absent}: the dataset has {dataset.column_names}.")
-        if len(set(columns)) < len(columns):
-            raise ValueError(f"Each column can be named once, but got {list(columns)}.")
-    columns = list(columns)
-    if not columns:
-        raise ValueError("At least one text column is needed, but there is none.")
-    others = [column for column in columns if not _is_text(dataset.features[column])]
-    if form == "lists":
-        if len(columns) < 2:
-            raise ValueError(f"Lists need an anchor column and at least one of candidates, but got {columns}.")
-        if len(columns) == 2 and others == columns[1:] and _is_list_of_texts(dataset.features[columns[1]]):
-            others = []
-    if others:
-        types = ", ".join(f"{column!r} ({dataset.features[column]})" for column in others)
-        raise ValueError(f"The column(s) {types} are no text: {remedy}.")
-    return columns
-
-
-def _is_text(feature: Any) -> bool:
-    return isinstance(feature, Value) and feature.dtype in ("string", "large_string", "string_view")
-
-
-def _is_list_of_texts(feature: Any) -> bool:
-    return isinstance(feature, List) and _is_text(feature.feature)
-
-
-def _spread_lists(dataset: Dataset, columns: list[str]) -> tuple[Dataset, list[str]]:
-    """One column for each candidate instead of one column of lists, short lists filled up with ``""``."""
-    anchor, *candidates = columns
-    if len(candidates) != 1 or not _is_list_of_texts(dataset.features[candidates[0]]):
-        return dataset, columns
-    (name,) = candidates
-    lists = [listed or [] for listed in dataset.with_format(None)[name]]
-    width = max(map(len, lists), default=0)
-    if width == 0:
-        raise ValueError(f"The lists of column {name!r} are all empty.")
-    names = [f"{name}_{place}" for place in range(1, width + 1)]
-    spread: dict[str, list[str]] = {anchor: list(dataset.with_format(None)[anchor])}
-    for place, column in enumerate(names):
-        spread[column] = [(listed[place] or "") if place < len(listed) else "" for listed in lists]
-    return Dataset.from_dict(spread), [anchor, *names]
-
-
-def _check_prompts(ensemble: TeacherEnsemble, columns: Sequence[str]) -> None:
-    for teacher in ensemble.teachers:
-        if isinstance(teacher.prompt, Mapping):
-            unknown = sorted(set(teacher.prompt) - set(columns))
-            if unknown:
-                raise ValueError(
-                    f"Teacher {teacher.name!r} has prompts for the columns {unknown}, but the columns are "
-                    f"{list(columns)}."
-                )
-
-
-def _one_prompt(ensemble: TeacherEnsemble, columns: Sequence[str]) -> bool:
-    return all(len({ensemble.readers[k].prompt(column) for column in columns}) == 1 for k in ensemble.active)

@@ -43,11 +43,8 @@ class Layout:
         return Features({column: Value("string") for column in self.columns})
 
     def label_features(self, shape: Sequence[int]) -> Features:
-        """The label column's type: lists of fixed size, the type that datasets reads fastest."""
-        feature: Any = Value(self.dtype)
-        for size in reversed(shape):
-            feature = List(feature, length=size)
-        return Features({"label": feature})
+        """The label column's type."""
+        return label_features(self.dtype, shape)
 
     def combine(self, ensemble: TeacherEnsemble, answers: Sequence[np.ndarray]) -> np.ndarray:
         """Labels from the active teachers' answers: ``(n, C, d_k)`` unit embeddings, or ``(n, K)`` scores of lists.
@@ -61,6 +58,14 @@ class Layout:
         vectors = ensemble.combine([tensor.flatten(0, 1) for tensor in tensors]).numpy().astype(self.dtype)
         columns = len(self.read_columns)
         return vectors if columns == 1 else vectors.reshape(-1, columns, vectors.shape[-1])
+
+
+def label_features(dtype: str, shape: Sequence[int]) -> Features:
+    """The type of a column of labels of ``shape``: lists of fixed size, the type that datasets reads fastest."""
+    feature: Any = Value(dtype)
+    for size in reversed(shape):
+        feature = List(feature, length=size)
+    return Features({"label": feature})
 
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:
