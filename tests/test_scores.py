@@ -372,6 +372,13 @@ def test_lines_end_only_at_newlines(tmp_path: Path) -> None:
     assert list(score(model, None, tmp_path / "texts.txt")["sentence"]) == texts
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    """Bug: a file saved on Windows, whose first sentence begins with an invisible character that teachers read."""
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8-sig")
+    assert (tmp_path / "texts.txt").read_bytes().startswith(b"\xef\xbb\xbf")  # Canary: there is one.
+    assert list(score(lookup(table(1))[0], None, tmp_path / "texts.txt")["sentence"]) == TEXTS
+
+
 def test_blank_lines_are_named(tmp_path: Path) -> None:
     """Bug: blank lines scored, or skipped so that line numbers no longer fit."""
     (tmp_path / "texts.txt").write_text("a\n\nb\n \n")

@@ -116,7 +116,8 @@ class SentenceSource:
 
     def _lists(self, size: int) -> Iterator[list[str]]:
         if self._path is not None:
-            with self._path.open(encoding="utf-8", newline="\n") as file:
+            # A byte order mark, as Windows editors write it, is no part of the first sentence.
+            with self._path.open(encoding="utf-8-sig", newline="\n") as file:
                 lines = (line.rstrip("\r\n") for line in file)
                 while texts := list(islice(lines, size)):
                     yield texts
