@@ -114,10 +114,12 @@ class TeacherScoreDataset:
         Raises:
             FileNotFoundError: If the text file does not exist.
             TypeError: If some sentences are not strings, or a teacher is a cross-encoder.
-            ValueError: If there are fewer than two sentences, some are blank, or teachers or their answers are invalid.
+            ValueError: If there are fewer than two sentences, or some are blank; if a prompt names another column than
+                ``sentence``; if teachers or their answers are invalid.
         """
         ensemble = TeacherEnsemble.of(teachers, batch_size=batch_size, device=device)
         source = SentenceSource(sentences, "sentence")
+        check_prompts(ensemble, source.columns)
         layout = Layout("vectors", source.columns, dtype=dtype)
         return cls._score(source, ensemble, layout, cache_dir, calibrate, shard_size, show_progress_bar)
 

@@ -101,7 +101,8 @@ def check_prompts(ensemble: TeacherEnsemble, columns: Sequence[str]) -> None:
             if unknown:
                 raise ValueError(
                     f"Teacher {teacher.name!r} has prompts for the columns {unknown}, but the columns are "
-                    f"{list(columns)}."
+                    f"{list(columns)}: name those, prompt={{{columns[0]!r}: ...}}, or give one prompt for all columns, "
+                    'prompt="...".'
                 )
 
 
