@@ -339,6 +339,13 @@ def test_one_column_of_lists_becomes_a_column_for_each_candidate(tiny_teacher: S
     assert scored["label"][:].isnan().tolist() == [[False] * 3, [False, True, True]]
 
 
+def test_a_list_that_would_replace_its_anchor_is_an_error(tiny_teacher: SentenceTransformer) -> None:
+    """Bug: the first candidates, spread over columns, written over an anchor column that has their name."""
+    lists = Dataset.from_dict({"c_1": SENTENCES[:2], "c": [SENTENCES[2:5], SENTENCES[5:6]]})
+    with pytest.raises(ValueError, match=r"'c_1' is the anchor's column already: rename .*rename_column\('c_1'"):
+        TeacherScoreDataset.from_dataset(lists, tiny_teacher, scores="lists", show_progress_bar=False)
+
+
 @pytest.mark.parametrize(
     ("columns", "chosen", "message"),
     [

@@ -87,6 +87,11 @@ def spread_lists(dataset: Dataset, columns: list[str]) -> tuple[Dataset, list[st
     if width == 0:
         raise ValueError(f"The lists of column {name!r} are all empty.")
     names = [f"{name}_{place}" for place in range(1, width + 1)]
+    if anchor in names:
+        raise ValueError(
+            f"The lists of column {name!r} become the columns {names}, but {anchor!r} is the anchor's column already: "
+            f"rename one of them first, for example dataset.rename_column({anchor!r}, 'anchor')."
+        )
     spread: dict[str, list[str]] = {anchor: list(dataset.with_format(None)[anchor])}
     for place, column in enumerate(names):
         spread[column] = [(listed[place] or "") if place < len(listed) else "" for listed in lists]
