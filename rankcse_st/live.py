@@ -55,6 +55,8 @@ class LiveTeachers:
             (B, D) score vectors of one column, (B, C, D) of several, or (B, C − 1) explicit scores; float32.
         """
         student = unwrap(model)
+        # A student that is its own teacher changes with every step: what it said before is not remembered.
+        cache_size = 0 if any(teacher.model is student for teacher in self.ensemble.teachers) else self.cache_size
         if self.ensemble.device is None:
             self.ensemble.to(student.device)
         texts = [self._texts(student, features) for features in columns]
@@ -68,7 +70,12 @@ class LiveTeachers:
             for name, column in zip(names, texts, strict=True)
             for text in column
         ]
-        vectors = self._vectors(keys)
+        vectors = self._vectors(keys, cache_size)
+        if vectors.shape[1] != self.ensemble.dimension:
+            raise ValueError(
+                f"The teachers' score vectors are {vectors.shape[1]} wide instead of {self.ensemble.dimension}: inside "
+                "MatryoshkaLoss the student cannot be its own live teacher. Attach its scores by TeacherScoreDataset."
+            )
         return vectors if len(columns) == 1 else torch.stack(vectors.chunk(len(columns)), dim=1)
 
     @property
@@ -76,7 +83,7 @@ class LiveTeachers:
         """What the teachers are called."""
         return [teacher.name for teacher in self.ensemble.teachers]
 
-    def _vectors(self, keys: list[tuple[str | None, str]]) -> Tensor:
+    def _vectors(self, keys: list[tuple[str | None, str]], cache_size: int) -> Tensor:
         """Score vectors of texts, each with the column that it is read as, encoding those that are not remembered."""
         missing = [key for key in dict.fromkeys(keys) if key not in self._cache]
         for column in dict.fromkeys(column for column, _ in missing):
@@ -86,7 +93,7 @@ class LiveTeachers:
         for key in keys:
             self._cache.move_to_end(key)
         vectors = torch.stack([self._cache[key] for key in keys])
-        while len(self._cache) > self.cache_size:
+        while len(self._cache) > cache_size:
             self._cache.popitem(last=False)
         return vectors
 
@@ -104,9 +111,10 @@ class LiveTeachers:
             self._said_what_is_lost = True
             logger.warning(
                 "Live teachers read sentences decoded from the student's token ids: they lose the case and whatever "
-                "else the student's tokenizer drops, all text beyond its max_seq_length of %s, and column prompts. "
-                "They see the raw text with trainer.data_collator = TextCollator(trainer.data_collator), or with "
-                "scores attached by TeacherScoreDataset.",
+                "else the student's tokenizer drops, and all text beyond its max_seq_length of %s; a prompt of the "
+                "student's is given to them as a part of the sentence. They see the raw text with "
+                "trainer.data_collator = TextCollator(trainer.data_collator), or with scores attached by "
+                "TeacherScoreDataset.",
                 student.max_seq_length,
             )
         return _decode(student.tokenizer, features)

@@ -28,13 +28,14 @@ _NOT_FOR_THE_MODEL = frozenset({_PLAN, TEXT_KEY, COLUMN_KEY})
 
 @dataclass
 class _Plan:
-    """How one batch goes through the model: feature dicts, and the views that each of them holds."""
+    """How one batch goes through the model for one loss: feature dicts, and the views that each of them holds."""
 
+    tokens: list[Any]
     forwards: list[tuple[Features, int]]
     compared: bool = False
 
 
-def embed_views(model: nn.Module, columns: list[Features], views: int) -> list[Tensor]:
+def embed_views(model: nn.Module, columns: list[Features], views: int, loss: object = None) -> list[Tensor]:
     """Embed a batch.
 
     Args:
@@ -42,13 +43,16 @@ def embed_views(model: nn.Module, columns: list[Features], views: int) -> list[T
         columns: One feature dict per text column, as the trainer passes them to a loss.
         views: For a single column, how many times each sentence is embedded, 1 or 2. Several columns are embedded
             once each.
+        loss: Whose views they are. Another loss on the same batch has views of its own.
 
     Returns:
         One (B, d) tensor per view, or per column where there are several.
     """
-    plan = columns[0].get(_PLAN)
-    if plan is None:
-        plan = columns[0][_PLAN] = _Plan(list(_plan_forwards(separate_views(columns, views))))
+    plans: dict[int, _Plan] = columns[0].setdefault(_PLAN, {})
+    tokens = [features.get("input_ids") for features in columns]
+    plan = plans.get(id(loss))
+    if plan is None or any(a is not b for a, b in zip(plan.tokens, tokens, strict=True)):
+        plan = plans[id(loss)] = _Plan(tokens, list(_plan_forwards(separate_views(columns, views))))
     embeddings: list[Tensor] = []
     for features, count in plan.forwards:
         embeddings += model(features)["sentence_embedding"].chunk(count)
@@ -60,9 +64,9 @@ def separate_views(columns: list[Features], views: int) -> list[Features]:
     return [_for_the_model(view) for view in (columns * views if len(columns) == 1 else columns)]
 
 
-def first_comparison(columns: list[Features]) -> bool:
-    """Whether this is the first time that the views of this batch are compared; True only once per batch."""
-    plan: _Plan = columns[0][_PLAN]
+def first_comparison(columns: list[Features], loss: object = None) -> bool:
+    """Whether this is the first time that a loss compares the views of this batch; True only once per batch."""
+    plan: _Plan = columns[0][_PLAN][id(loss)]
     first, plan.compared = not plan.compared, True
     return first
 

@@ -7,6 +7,7 @@ import torch
 from batches import columns, features, forwards_of
 from tiny_models import STATIC, build_student
 
+from rankcse_st import ListwiseDistillationLoss, RankingConsistencyLoss
 from rankcse_st.collator import COLUMN_KEY, TEXT_KEY
 from rankcse_st.views import embed_views, first_comparison, row_keys
 
@@ -190,3 +191,33 @@ class TestRowKeys:
     def test_none_without_tokens(self):
         """Prevents features that hold no tokens from failing."""
         assert row_keys({"sentence_embedding": torch.ones(3, 4)}) is None
+
+
+def test_two_losses_on_one_batch_have_their_own_views(tiny_model, sentences):
+    """Prevents a second loss from comparing the one view that a first one made: consistency 0, and nothing said."""
+    tiny_model.train()
+    labels = torch.nn.functional.normalize(torch.randn(6, 8), dim=-1)
+    for first, second in (
+        (ListwiseDistillationLoss(tiny_model), RankingConsistencyLoss(tiny_model)),
+        (RankingConsistencyLoss(tiny_model), ListwiseDistillationLoss(tiny_model)),
+    ):
+        batch = [features(tiny_model, sentences[:6])]
+        values = [float(loss(batch, labels)) for loss in (first, second)]
+        torch.manual_seed(0)
+        again = float(second([features(tiny_model, sentences[:6])], labels))
+        torch.manual_seed(0)
+        assert float(second(batch, labels)) != values[0]
+        assert min(values) > 0
+        assert again > 0
+
+
+def test_a_batch_whose_tokens_were_replaced_is_embedded_anew(tiny_model, sentences):
+    """Prevents old tokens from being embedded when a feature dict is filled again."""
+    tiny_model.eval()
+    batch = features(tiny_model, sentences[:4])
+    (before,) = embed_views(tiny_model, [batch], 1)
+    batch.update(features(tiny_model, sentences[4:8]))
+    (after,) = embed_views(tiny_model, [batch], 1)
+    (expected,) = embed_views(tiny_model, [features(tiny_model, sentences[4:8])], 1)
+    torch.testing.assert_close(after, expected)
+    assert not torch.allclose(before, after)

@@ -155,11 +155,11 @@ class TestMatryoshka:
         monkeypatch.setattr(
             base,
             "embed_views",
-            lambda model, columns, views: (
+            lambda model, columns, views, loss: (
                 seen.append([model(columns[0])["sentence_embedding"] for _ in range(2)]) or seen[-1]
             ),
         )
-        monkeypatch.setattr(base, "first_comparison", lambda columns: False)
+        monkeypatch.setattr(base, "first_comparison", lambda columns, loss: False)
         MatryoshkaLoss(model, RankCSELoss(model), [8, 4])([features(model, sentences[:6])], unit_vectors(6, 12))
         assert not torch.allclose(*seen[0])
         torch.testing.assert_close(*seen[1])

@@ -93,15 +93,15 @@ class RankingLoss(nn.Module):
         self.normalize_labels = normalize_labels
         self.mask_duplicates = mask_duplicates
         self.gather_across_devices = gather_across_devices
-        self._grades_seen = False
+        self._scale_questioned = self._sharing_questioned = False
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor | LossParts:
         columns = list(sentence_features)
         self._check_one_teacher(labels)
-        embeddings = embed_views(self.model, columns, self._number_of_views(len(columns)))
+        embeddings = embed_views(self.model, columns, self._number_of_views(len(columns)), loss=self)
         teacher = self._teacher(columns, labels, embeddings)
         # Once per batch: the earlier layers that AdaptiveLayerLoss asks for may well lack dropout.
-        if not isinstance(teacher, TeacherScores) and first_comparison(columns):
+        if not isinstance(teacher, TeacherScores) and first_comparison(columns, loss=self):
             self._check_views_differ(embeddings)
         return self._loss(embeddings, teacher, self._keys(columns, len(embeddings)))
 
@@ -167,6 +167,16 @@ class RankingLoss(nn.Module):
                     "teachers=[...] to the loss, or set distillation_weight=0."
                 )
             labels = self.teachers(self.model, columns, explicit=self.label_form == "lists").to(embeddings[0].device)
+        elif labels.ndim == 2 and len(columns) == 2 and self.label_form is None and not self._sharing_questioned:
+            keys = [row_keys(features) for features in columns]
+            if keys[0] is not None and keys[1] is not None and bool((keys[0] != keys[1]).float().mean() > 0.5):
+                self._sharing_questioned = True
+                logger.warning(
+                    "The dataset has two text columns that differ and one score vector for both in each row: the "
+                    "teachers are taken to score them alike. Give each column its own vectors, (B, 2, D), as "
+                    "TeacherScoreDataset.from_dataset does; remove the column that is no text to be ranked; or, if it "
+                    "is meant, pass label_form='vectors'."
+                )
         return self._read(labels, embeddings, len(columns))
 
     def _check_views_differ(self, embeddings: Sequence[Tensor]) -> None:
@@ -229,14 +239,24 @@ class RankingLoss(nn.Module):
         if not isinstance(teacher, TeacherScores):
             return self.teacher_temperature or COSINE_TEACHER_TEMPERATURE
         temperature = self.teacher_temperature or GRADE_TEACHER_TEMPERATURE
-        sharp = self.terms.method == "listnet" and temperature < SHARP_FOR_GRADES
-        if sharp and not self._grades_seen and bool((teacher.values.nan_to_num().abs() > 1).any()):
-            self._grades_seen = True
-            logger.warning(
-                "teacher_temperature=%s is for cosines, but the explicit scores reach beyond 1, as grades do: only the "
-                "best candidate of each list will count. Pass teacher_temperature=1.0 or so, or method='listmle'.",
-                temperature,
-            )
+        if self.terms.method == "listnet" and not self._scale_questioned:
+            scores = teacher.values.nan_to_num()
+            are_grades = bool((scores.abs() > 1).any())
+            if are_grades and temperature < SHARP_FOR_GRADES:
+                self._scale_questioned = True
+                logger.warning(
+                    "teacher_temperature=%s is for cosines, but the explicit scores reach beyond 1, as grades do: only "
+                    "the best candidate of each list will count. Pass teacher_temperature=1.0 or so, or "
+                    "method='listmle'.",
+                    temperature,
+                )
+            elif self.teacher_temperature is None and not are_grades and bool((scores != scores.round()).any()):
+                self._scale_questioned = True
+                logger.warning(
+                    "The explicit scores lie between -1 and 1, as cosines do, and no teacher_temperature was given: "
+                    "1.0, which is for grades, makes them nearly equal. Pass teacher_temperature=0.025 if they are "
+                    "cosines, 1.0 if they are not."
+                )
         return temperature
 
     def _counts(self, lists: InBatchLists | ExplicitLists, terms: Terms) -> dict[TermName, Tensor]:

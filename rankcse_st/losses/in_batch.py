@@ -87,6 +87,8 @@ class InBatchLists:
 
     def sums(self, terms: Terms, rows: slice = slice(None)) -> dict[TermName, Tensor]:
         """Each term, weighted, summed over the lists of a range of anchors."""
+        if self.one_view and terms.needs_two_views:
+            raise ValueError("The contrastive and consistency terms need two views, but there is one.")
         scores = self._product(self.anchors, self.candidates, rows)
         matrices = [scores]
         if terms.consistency_weight:
