@@ -505,6 +505,24 @@ def test_failed_upload_keeps_the_model(quick: list[Any], tmp_path: Path, monkeyp
     embed(tmp_path / "out")
 
 
+def test_failed_evaluation_keeps_the_model(quick: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor to an evaluation that fails after them."""
+    measured: list[dict[str, float]] = []
+
+    def fail_at_the_end(self: job.TrainingJob) -> dict[str, float]:
+        if measured:
+            raise RuntimeError("out of memory")
+        measured.append({"held_out_spearman": 0.5})
+        return measured[0]
+
+    monkeypatch.setattr(job.TrainingJob, "_measure", fail_at_the_end)
+    assert isinstance(run(*quick).exception, RuntimeError)
+    assert (embed(tmp_path / "out") - embed(Path(str(quick[2])))).abs().max() > 0.01
+    record = json.loads((tmp_path / "out" / "rankcse_run.json").read_text())
+    assert record["before"] == measured[0]
+    assert "after" not in record
+
+
 def test_traceback_on_request(quick: list[Any]) -> None:
     """Whoever looks for a bug gets the exception itself."""
     result = run(*quick, "--temperature", 0, "--traceback")

@@ -120,9 +120,13 @@ class TrainingJob:
         if not trainer.is_world_process_zero():
             return
         seconds = round(time.perf_counter() - start, 2)
-        after = self._measure()
+        # Saved before it is measured: an evaluation that fails must not cost the training.
         self.student.save_pretrained(str(self.output))
-        self.record |= {"before": before, "after": after, "train_seconds": seconds}
+        self.record.pop("after", None)
+        self.record |= {"before": before, "train_seconds": seconds}
+        write_record(self.output, self.record)
+        after = self._measure()
+        self.record["after"] = after
         write_record(self.output, self.record)
         if after:
             print_metrics(f"{self.options.student}, before and after", {"before": before, "after": after})
