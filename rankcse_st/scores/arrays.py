@@ -53,17 +53,19 @@ class ArrowFolder:
         """Where the table of ``key`` is, or would be."""
         return self.path.joinpath(*key[:-1], f"{key[-1]}.arrow")
 
-    def read(self, *key: str) -> pa.Table | None:
-        """The table, memory-mapped; None if it is not there or was damaged (by a power cut, say)."""
+    def read(self, *key: str, rows: int) -> pa.Table | None:
+        """The table of ``rows`` rows, memory-mapped; None if it is not there or was damaged (by a power cut, say)."""
         path = self.file(*key)
         try:
             with pa.memory_map(str(path)) as source:
-                return pa.ipc.open_stream(source).read_all()
+                table = pa.ipc.open_stream(source).read_all()
         except FileNotFoundError:
             return None
         except (pa.ArrowInvalid, OSError):
             # Whoever can still write it again will do so.
             return None
+        # A stream that is cut off between two of its messages reads as a complete one with fewer rows.
+        return table if len(table) == rows else None
 
     def write(self, table: pa.Table, *key: str) -> Path:
         """Write a table beside its place and move it there when it is complete."""

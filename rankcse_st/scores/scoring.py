@@ -93,9 +93,9 @@ class Scorer:
             files.append((self.folder.file(*texts_key), self.folder.file(*labels_key)))
             if number % world_size != rank:
                 continue
-            if self.folder.read(*texts_key) is None:
+            if self.folder.read(*texts_key, rows=len(shard)) is None:
                 self.folder.write(text_table(shard.columns, self.layout.text_features), *texts_key)
-            if self.folder.read(*labels_key) is None:
+            if self.folder.read(*labels_key, rows=len(shard)) is None:
                 # One teacher's answers to one column are the labels themselves, and are kept under its own name.
                 answers = [self._answers(k, shard) for k in self.ensemble.active]
                 if labels_key[0] != _TEACHERS:
@@ -126,7 +126,9 @@ class Scorer:
         if self.folder is None:
             return compute()
         key = (_TEACHERS, name, shard.key(columns))
-        table = self.folder.read(*key)
+        # Lists have one row of scores; embeddings of several columns follow each other.
+        rows = len(shard) * (1 if self.layout.form == "lists" else len(columns))
+        table = self.folder.read(*key, rows=rows)
         if table is not None:
             self._advance(len(shard) * len(columns))
             return to_numpy(table["label"])
