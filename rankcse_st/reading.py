@@ -146,7 +146,8 @@ class TeacherReader:
             if column is None:
                 raise ValueError(
                     f"Teacher {self.teacher.name!r} has a prompt for each of the columns {sorted(prompt)}, but the "
-                    "column that these texts come from is not known here: give it one prompt, or name the column."
+                    "column that these texts come from is not known here: give it one prompt, or name the column. In "
+                    "training with live teachers, trainer.data_collator = TextCollator(trainer.data_collator) does so."
                 )
             prompt = prompt.get(column)
         if prompt is None:
