@@ -51,6 +51,10 @@ class TeacherScoreDataset:
         D is the sum of the teachers' dimensions (:class:`~rankcse_st.TeacherEnsemble`).
 
     Relations:
+        - Score vectors can be multiplied only with those of the same record. Datasets that were scored by other
+          teachers, at other weights or in another order concatenate and interleave without an error if their vectors
+          happen to be as wide, and scores between their rows mean nothing: ``len(records(dataset))`` must be 1. Train
+          on them as a dictionary of datasets, whose batches come from one of them each.
         - Labels read fast because the dataset has the ``torch`` format. Where that is lost (``with_format(None)``, or
           by the trainer itself for a dictionary of losses) the data stay right and are read more slowly.
         - To stream, ``dataset.with_format("torch").to_iterable_dataset()``.
@@ -264,7 +268,9 @@ class TeacherScoreDataset:
         """What made the scores of ``dataset``: one record, or several if datasets with other scores were merged.
 
         A record names the ``teachers`` (model, revision, dtype, prompt, length, pooling, weight, fingerprint), the
-        ``form`` of the labels, the ``columns`` that were scored and the ``dtype`` that they are stored in.
+        ``form`` of the labels, the ``columns`` that were scored and the ``dtype`` that they are stored in. Several
+        records of score vectors with different ``fingerprint`` cannot be trained on as one dataset: the products of
+        vectors of different ensembles are no scores.
 
         Raises:
             ValueError: If the dataset has none: its scores were not made here.
