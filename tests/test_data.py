@@ -304,7 +304,9 @@ def test_other_prompts_give_other_scores(make_tiny_model: MakeModel) -> None:
 def test_a_prompt_of_another_column_than_the_sentences_is_an_error() -> None:
     """Bug: a misspelt column in a prompt, and every sentence read without it."""
     model, asked = lookup({text: [1.0, 2.0] for text in SENTENCES})
-    with pytest.raises(ValueError, match=r"columns \['query'\], but .*\['sentence'\]: name those, .*'sentence': \.\.\."):
+    with pytest.raises(
+        ValueError, match=r"columns \['query'\], but .*\['sentence'\]: name those, .*'sentence': \.\.\."
+    ):
         TeacherScoreDataset.from_sentences(SENTENCES, Teacher(model, prompt={"query": "q: "}))
     assert not asked
 
