@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -205,7 +206,11 @@ BAD_INPUT: dict[str, tuple[list[Any], list[str]]] = {
     "two held out": (["--held-out", 2], ["0 or at least 3"]),
     "all held out": (["--held-out", 64], ["64 sentences, of which 64 are held out"]),
     "scores beside teachers": (["--scores", "."], ["leave out --teacher and --sentences"]),
-    "output is a model": (["--output", "{models}/teacher"], ["already holds a model", "--resume"]),
+    "output is a model": (["--output", "{models}/teacher"], ["already holds a model", "choose another --output"]),
+    "resume from a model": (
+        ["--output", "{models}/teacher", "--resume"],
+        ["already holds a model", "no rankcse_run.json", "choose another --output"],
+    ),
     "output is a file": (["--output", "{empty}"], ["is a file"]),
     "hub while offline": (["--push-to-hub", "me/model"], ["HF_HUB_OFFLINE"]),
     "missing pairs": (["--sts", "nowhere.csv"], ["nowhere.csv", "does not exist"]),
@@ -361,6 +366,46 @@ def test_resume_refuses_other_options_and_sentences(quick: list[Any], corpus: Pa
     assert "begun with others" in " ".join(result.output.split())
 
 
+def test_resume_refuses_other_teachers_and_other_held_out_sentences(
+    quick: list[Any], models: Path, pairs: Path, tmp_path: Path, encoded: list[int]
+) -> None:
+    """Another teacher would be distilled from the middle on, and sentences trained on would be held out."""
+    succeed(*quick)
+    begun = (tmp_path / "out" / "rankcse_run.json").read_text()
+    encoded.clear()
+    other = quick.copy()
+    other[4] = models / "teacher2"
+    for arguments, expected in [
+        (other, "of teacher 1, model was"),
+        ([*quick, "--teacher-prompt", "query: "], "prompt was '', now 'query: '"),
+        ([*quick, "--teacher", models / "teacher2"], "there were 1 teachers, now 2"),
+        ([*quick, "--held-out", 8], "held_out was 16, now 8"),
+        ([*quick, "--calibrate"], "calibrate was False, now True"),
+        ([*quick, "--sts", pairs], "pairs of --sts were none, now pairs"),
+    ]:
+        result = run(*arguments, "--resume")
+        assert result.exit_code == 2, result.output
+        message = " ".join(result.output.split())
+        assert expected in message
+        assert "choose another --output" in message
+        assert (tmp_path / "out" / "rankcse_run.json").read_text() == begun
+    assert not encoded
+    # The same teacher from another folder is the same.
+    shutil.copytree(models / "teacher", tmp_path / "moved")
+    other[4] = tmp_path / "moved"
+    succeed(*other, "--resume")
+
+
+def test_resume_keeps_a_finished_model_without_checkpoints(quick: list[Any], tmp_path: Path) -> None:
+    """There is nothing to go on from, and starting anew would overwrite the model."""
+    succeed(*quick)
+    shutil.rmtree(tmp_path / "out" / "checkpoints")
+    for resume in ((), ("--resume",)):
+        result = run(*quick, *resume)
+        assert result.exit_code == 2
+        assert "no checkpoint to go on from" in " ".join(result.output.split())
+
+
 def test_second_run_computes_no_scores_again(quick: list[Any], tmp_path: Path, encoded: list[int]) -> None:
     """Runs that share --cache-dir share the teachers' work."""
     quick += ["--cache-dir", tmp_path / "cache"]
@@ -384,6 +429,10 @@ def test_score_then_train(models: Path, corpus: Path, quick: list[Any], tmp_path
     options = [*quick[:3], *quick[quick.index("--output") + 2 :]]
     succeed(*options, "--scores", tmp_path / "scores", "--output", tmp_path / "from-scores")
     assert sum(encoded) == 128
+    succeed("score", *teachers[:2], "--sentences", corpus, "--output", tmp_path / "other-scores", "--cpu")
+    other = run(*options, "--scores", tmp_path / "other-scores", "--output", tmp_path / "from-scores", "--resume")
+    assert other.exit_code == 2
+    assert "the scores of --scores are others" in " ".join(other.output.split())
     succeed(*options, *teachers, "--output", tmp_path / "from-teachers")
     torch.testing.assert_close(embed(tmp_path / "from-scores"), embed(tmp_path / "from-teachers"), rtol=0, atol=1e-6)
 

@@ -77,6 +77,10 @@ class Pairs:
     sentences2: list[str]
     scores: list[float]
 
+    def sha256(self) -> str:
+        """Identity of what is measured on them."""
+        return hashlib.sha256(json.dumps([self.sentences1, self.sentences2, self.scores]).encode()).hexdigest()
+
 
 def read_pairs(path: Path) -> Pairs:
     """Read graded pairs from JSON Lines, CSV or TSV (by suffix) with the fields sentence1, sentence2 and score.

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from rankcse_st.cli.console import INTERRUPTED, MAIN_PROCESS, fail, print_metrics, say
 from rankcse_st.cli.files import Pairs, check_model_name, corpus_sha256, read_all_pairs, read_sentences
-from rankcse_st.cli.record import CONFIG_FILE, HELD_OUT_FILE, check_same_run, versions, write_config, write_record
+from rankcse_st.cli.record import (
+    CONFIG_FILE,
+    HELD_OUT_FILE,
+    RUN_FILE,
+    check_same_run,
+    read_results,
+    versions,
+    write_config,
+    write_record,
+)
 from rankcse_st.cli.teachers import TeacherOptions
 from rankcse_st.training import CHECKPOINTS, TrainingOptions, build_trainer, last_checkpoint, load_student
 
@@ -21,6 +30,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.evaluation import BaseEvaluator
+
+    from rankcse_st.teachers import TeacherEnsemble
 
 # Ranks of fewer sentences say nothing.
 FEWEST_HELD_OUT = 3
@@ -84,10 +95,13 @@ class TrainingJob:
             scored = load_scores(self.scores)
             self.corpus = list(scored["sentence"])
             say(f"{self.scores}: {len(self.corpus):,} scored sentences.")
-        self._begin_record()
         held, rest = self._split()
+        ensemble = None
         if self.teachers is not None:
-            scored = self._score()
+            ensemble = self.teachers.load(batch_size=self.teacher_batch_size, cpu=self.options.cpu)
+        self._begin_record(len(held), ensemble, scored)
+        if ensemble is not None:
+            scored = self._score(ensemble)
         if scored is not None and held:
             self.evaluators.append(self._agreement(scored, held))
         self.evaluators += sts_evaluators(self.pairs)
@@ -155,9 +169,22 @@ class TrainingJob:
     def _check_output(self) -> None:
         if self.output.exists() and not self.output.is_dir():
             raise ValueError(f"The output {self.output} is a file: give a folder.")
+        has_model = (self.output / "modules.json").is_file()
+        is_run = (self.output / RUN_FILE).is_file()
+        if has_model and not (is_run and last_checkpoint(self.output)):
+            missing = "no checkpoint to go on from" if is_run else f"no {RUN_FILE}: this command did not train it"
+            raise ValueError(
+                f"The output folder {self.output} already holds a model, but {missing}. Nothing is overwritten: choose "
+                "another --output."
+            )
         if self.resume:
+            if last_checkpoint(self.output) and not is_run:
+                raise ValueError(
+                    f"The output folder {self.output} holds checkpoints, but no {RUN_FILE} that says how they were "
+                    "trained, so --resume cannot go on from them: choose another --output."
+                )
             return
-        if (self.output / "modules.json").is_file():
+        if has_model:
             raise ValueError(
                 f"The output folder {self.output} already holds a model: choose another one, or train it further with "
                 "--resume."
@@ -201,16 +228,11 @@ class TrainingJob:
         held = set(random.Random(self.options.seed).sample(everything, self._number_held_out()))
         return sorted(held), [i for i in everything if i not in held]
 
-    def _score(self) -> Dataset:
+    def _score(self, ensemble: TeacherEnsemble) -> Dataset:
         from rankcse_st.cli.scoring import score_sentences
 
-        assert self.teachers is not None
-        ensemble = self.teachers.load(batch_size=self.teacher_batch_size, cpu=self.options.cpu)
-        scored = score_sentences(
-            self.corpus, ensemble, self.cache_dir or self.output / "scores", calibrate=self.calibrate
-        )
-        self.record["teachers"] = ensemble.describe()
-        return scored
+        cache_dir = self.cache_dir or self.output / "scores"
+        return score_sentences(self.corpus, ensemble, cache_dir, calibrate=self.calibrate)
 
     def _agreement(self, scored: Dataset, held: Sequence[int]) -> BaseEvaluator:
         from rankcse_st.cli.scoring import score_vectors
@@ -221,15 +243,24 @@ class TrainingJob:
 
     # --- report --------------------------------------------------------------------------------------------------
 
-    def _begin_record(self) -> None:
+    def _begin_record(self, held_out: int, ensemble: TeacherEnsemble | None, scored: Dataset | None) -> None:
+        from rankcse_st.cli.scoring import scores_sha256
+
         self.record = {
             "options": asdict(self.options),
             "sentences": len(self.corpus),
             "corpus_sha256": corpus_sha256(self.corpus),
+            "held_out": held_out,
+            "calibrate": self.calibrate,
+            "teachers": [] if ensemble is None else ensemble.describe(),
+            "scores_sha256": None if scored is None else scores_sha256(scored),
+            "sts_sha256": {one.name: one.sha256() for one in self.pairs},
             "versions": versions(),
         }
         if self.resume:
             check_same_run(self.output, self.record)
+            # Those of the model in the folder, until there is another one.
+            self.record |= read_results(self.output)
         if MAIN_PROCESS:
             self.output.mkdir(parents=True, exist_ok=True)
             write_record(self.output, self.record)

@@ -18,13 +18,25 @@ HELD_OUT_FILE = "held_out.txt"
 # What may differ when a run is resumed; anything else would go on with another training than the one begun.
 MAY_CHANGE = {"epochs", "eval_steps", "save_steps", "cpu"}
 
+# What a run adds to its record.
+RESULTS = ("before", "after", "train_seconds")
+
 _PACKAGES = ("rankcse-st", "sentence-transformers", "transformers", "datasets", "torch")
 
 
 def write_record(output: Path, record: dict[str, Any]) -> None:
     """Write the record of a run."""
     text = json.dumps(record, indent=2, ensure_ascii=False)
-    (output / RUN_FILE).write_text(text + "\n", encoding="utf-8")
+    # Replaced in one step: other processes of the run read it, and a crash must not leave half of it.
+    partial = output / f"{RUN_FILE}.partial"
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(output / RUN_FILE)
+
+
+def read_results(output: Path) -> dict[str, Any]:
+    """What a run measured, as far as it came."""
+    begun = _read_record(output)
+    return {name: begun[name] for name in RESULTS if name in begun}
 
 
 def write_config(output: Path, options: dict[str, Any]) -> None:
@@ -34,26 +46,66 @@ def write_config(output: Path, options: dict[str, Any]) -> None:
 
 
 def check_same_run(output: Path, record: dict[str, Any]) -> None:
-    """Refuse to resume a run with other options or sentences than it was begun with.
+    """Refuse to resume a run with other options, sentences, teachers or scores than it was begun with.
+
+    Other teachers would give the rest of the training other targets, and another held-out set would hold sentences
+    that the student was trained on.
 
     Raises:
         ValueError: If they differ; the message says in what.
     """
-    path = output / RUN_FILE
-    if not path.is_file():
+    begun = _read_record(output)
+    if not begun:
         return
-    begun = json.loads(path.read_text(encoding="utf-8"))
-    if begun["corpus_sha256"] != record["corpus_sha256"]:
+    if begun.get("corpus_sha256") != record["corpus_sha256"]:
         raise ValueError(f"--resume goes on with the same sentences, but the run in {output} was begun with others.")
+    options = begun.get("options", {})
     differing = [
-        f"{name} was {begun['options'].get(name)}, now {value}"
+        f"{name} was {options.get(name)}, now {value}"
         for name, value in record["options"].items()
-        if name not in MAY_CHANGE and begun["options"].get(name) != value
+        if name not in MAY_CHANGE and options.get(name) != value
     ]
+    differing += [
+        f"{name} was {begun.get(name)}, now {record[name]}"
+        for name in ("held_out", "calibrate")
+        if begun.get(name) != record[name]
+    ]
+    differing += _other_teachers(begun.get("teachers", []), record["teachers"])
+    if begun.get("scores_sha256") != record["scores_sha256"]:
+        differing.append("the scores of --scores are others")
+    if begun.get("sts_sha256", {}) != record["sts_sha256"]:
+        was, now = (", ".join(one.get("sts_sha256", {})) or "none" for one in (begun, record))
+        differing.append(f"the pairs of --sts were {was}, now {now}" + (" with other content" if was == now else ""))
     if differing:
         raise ValueError(
-            f"--resume goes on with the same options, but {'; '.join(differing)}. They are in {output / CONFIG_FILE}."
+            f"--resume goes on with the same options, but {'; '.join(differing)}. They are in {output / CONFIG_FILE}; "
+            "to train with others, choose another --output."
         )
+
+
+def _other_teachers(begun: list[dict[str, Any]], teachers: list[dict[str, Any]]) -> list[str]:
+    """What differs in the scores of teachers; a teacher that was moved to another folder is the same."""
+    if len(begun) != len(teachers):
+        return [f"there were {len(begun)} teachers, now {len(teachers)}"]
+    differing = []
+    for number, (was, now) in enumerate(zip(begun, teachers, strict=True), start=1):
+        if (was.get("fingerprint"), was["weight"]) == (now.get("fingerprint"), now["weight"]):
+            continue
+        names = [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
+        told = [f"{name} was {was.get(name)!r}, now {now.get(name)!r}" for name in names if name != "fingerprint"]
+        differing.append(f"of teacher {number}, {' and '.join(told) or 'the weights of the model are others'}")
+    return differing
+
+
+def _read_record(output: Path) -> dict[str, Any]:
+    """The record of a run; an empty one if there is none."""
+    path = output / RUN_FILE
+    if not path.is_file():
+        return {}
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} is not the record of a run: choose another --output.")
+    return record
 
 
 def versions() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,12 @@ def score_vectors(scored: Dataset, rows: Sequence[int]) -> Tensor:
 
     labels = scored.select(rows).with_format("numpy")["label"][:]
     return torch.from_numpy(np.asarray(labels, dtype=np.float32))
+
+
+def scores_sha256(scored: Dataset) -> str:
+    """Identity of score vectors, told from a thousand of them or a few more, spread over the dataset."""
+    rows = range(0, len(scored), max(1, len(scored) // 1000))
+    return hashlib.sha256(score_vectors(scored, rows).numpy().tobytes()).hexdigest()
 
 
 def sts_evaluators(pairs: Sequence[Pairs], *, batch_size: int = 64) -> list[BaseEvaluator]:
