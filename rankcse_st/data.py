@@ -100,7 +100,8 @@ class TeacherScoreDataset:
                 teacher never reads the same shard again: after an interruption, at other weights, among other teachers,
                 in another process. The dataset is memory-mapped from there instead of held in memory, and the processes
                 of a launcher (accelerate, torchrun) share the work. It takes D numbers a sentence for each set of
-                weights, and as much again for several teachers' own answers; delete it to free them.
+                weights, and as much again for several teachers' own answers; delete it to free them. Teachers that run
+                outside torch (ONNX, OpenVINO) cannot be identified by their weights, and take none.
             dtype: What scores are stored in: ``"float32"``, or ``"float16"`` for half the space. They are multiplied in
                 float32 in any case; rounding vectors to half precision moves a score by about 1e-4.
             calibrate: Whether to divide each teacher's weight by the spread of its scores on a sample of the

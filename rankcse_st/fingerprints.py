@@ -34,6 +34,10 @@ _CONFIG_NOT_IN_SCORES = {
 }
 
 
+class UnidentifiedModelError(ValueError):
+    """A model's weights are out of reach, so nothing tells it from another one."""
+
+
 def hash_json(value: Any) -> str:
     """A 32-digit hash of a JSON-able value, whatever the order of its keys; other objects count by their type."""
     text = json.dumps(
@@ -57,7 +61,17 @@ def fingerprint_model(model: SentenceTransformer | CrossEncoder) -> str:
     """The fingerprint of a model's embeddings (or of a cross-encoder's scores), prompt and length left out.
 
     It reads every weight once (about a second for each gigabyte).
+
+    Raises:
+        UnidentifiedModelError: If a transformer runs outside torch (ONNX, OpenVINO), where its weights cannot be read.
     """
+    for module in model.modules():
+        if isinstance(module, Transformer) and not module.state_dict():
+            raise UnidentifiedModelError(
+                f"The weights of a {type(module.model).__name__} cannot be read, so its scores cannot be told from "
+                "those of another model of its size, and cannot be kept in a cache: load it with "
+                'backend="torch", or score without cache_dir.'
+            )
     parts: dict[str, Any] = {
         "scheme": SCHEME,
         "modules": [_describe_module(module) for module in model],

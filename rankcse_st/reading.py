@@ -16,7 +16,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 
 from rankcse_st.checkpoints import as_teacher, load_teacher_model
-from rankcse_st.fingerprints import fingerprint_model, hash_json
+from rankcse_st.fingerprints import UnidentifiedModelError, fingerprint_model, hash_json
 
 
 @dataclass(frozen=True)
@@ -199,6 +199,9 @@ class TeacherReader:
 
         Computing it reads all the weights. For a model loaded here it is remembered; a model given as an object may be
         trained meanwhile, so it is computed anew.
+
+        Raises:
+            UnidentifiedModelError: If its weights cannot be read.
         """
         model = self.load()
         if not isinstance(self.teacher.model, (str, os.PathLike)):
@@ -209,8 +212,12 @@ class TeacherReader:
         return hash_json({"model": weights, "prompt": self._prompts(column), "max_seq_length": self._length()})
 
     def describe(self) -> dict[str, Any]:
-        """What makes its answers, JSON-able; the model is loaded."""
+        """What makes its answers, JSON-able; the model is loaded. A model that cannot be identified says so by None."""
         model = self.load()
+        try:
+            fingerprint: str | None = self.fingerprint()
+        except UnidentifiedModelError:
+            fingerprint = None
         return {
             "model": self.teacher.name,
             "kind": type(model).__name__,
@@ -220,7 +227,7 @@ class TeacherReader:
             "prompt": self._prompts(None),
             "max_seq_length": self._length(),
             "pooling": [module.pooling_mode for module in model if isinstance(module, Pooling)],
-            "fingerprint": self.fingerprint(),
+            "fingerprint": fingerprint,
         }
 
     def _prompts(self, column: str | None) -> str | dict[str, str]:

@@ -120,14 +120,18 @@ class TeacherEnsemble:
         return sum(self.dimensions)
 
     @property
-    def fingerprint(self) -> str:
-        """Identity of the scores: the same for the same teachers, options and weights in every process."""
+    def fingerprint(self) -> str | None:
+        """Identity of the scores: the same for the same teachers, options and weights in every process.
+
+        None if an active teacher cannot be identified, because its weights are out of reach (ONNX, OpenVINO).
+        """
         return self.fingerprint_of(self.describe())
 
     @staticmethod
-    def fingerprint_of(described: Sequence[dict[str, Any]]) -> str:
+    def fingerprint_of(described: Sequence[dict[str, Any]]) -> str | None:
         """:attr:`fingerprint` from what :meth:`describe` gave, without reading all the weights again."""
-        return hash_json([[one["fingerprint"], one["weight"]] for one in described if one["weight"] > 0])
+        parts = [[one["fingerprint"], one["weight"]] for one in described if one["weight"] > 0]
+        return None if any(fingerprint is None for fingerprint, _ in parts) else hash_json(parts)
 
     def describe(self) -> list[dict[str, Any]]:
         """What makes the scores, one JSON-able dictionary for each teacher; loads the teachers of weight above 0."""

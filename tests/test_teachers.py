@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from teacher_models import lookup, make_cross_encoder, save_checkpoint
 from transformers import BertForMaskedLM, BertForSequenceClassification, BertModel, RobertaModel
 
 from rankcse_st.calibration import calibrated_weights, spread_of_lists, spread_of_similarities
+from rankcse_st.data import TeacherScoreDataset
 from rankcse_st.teachers import Teacher, TeacherEnsemble, load_cls_teacher
 
 MakeModel = Callable[..., SentenceTransformer]
@@ -306,6 +308,37 @@ def test_fingerprint_ignores_a_pooler_that_is_not_read(tmp_path: Path) -> None:
     assert not torch.equal(*poolers)  # Canary: they do differ.
     first, second = (TeacherEnsemble(model).fingerprint for model in models)
     assert first == second
+
+
+class _OutsideTorch:
+    """What a transformer is with the ONNX and OpenVINO backends: no module, no weights that torch can read."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        self.config = inner.config
+        self._inner = inner
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, **_: Any) -> Any:
+        return self._inner(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+
+
+def test_models_outside_torch_teach_but_are_not_cached(make_tiny_model: MakeModel, tmp_path: Path) -> None:
+    """Bug: two ONNX models with other weights have one fingerprint, and each finds the other's scores."""
+    models = [make_tiny_model(seed=seed) for seed in (1, 2)]
+    expected = [TeacherEnsemble(model).encode(SENTENCES) for model in models]
+    assert not torch.equal(*expected)  # Canary: they are different models.
+    for model, vectors in zip(models, expected, strict=True):
+        inner = model[0].model
+        del model[0].model
+        model[0].model = _OutsideTorch(inner)
+        ensemble = TeacherEnsemble(model)
+        scored = TeacherScoreDataset.from_sentences(SENTENCES, ensemble, show_progress_bar=False)
+        torch.testing.assert_close(scored["label"][:], vectors, atol=1e-5, rtol=0)
+        (record,) = TeacherScoreDataset.records(scored)
+        assert record["fingerprint"] is None
+        assert record["teachers"][0]["fingerprint"] is None
+        assert ensemble.fingerprint is None
+        with pytest.raises(ValueError, match=r"_OutsideTorch cannot be read.*backend=\"torch\".*without cache_dir"):
+            TeacherScoreDataset.from_sentences(SENTENCES, ensemble, cache_dir=tmp_path, show_progress_bar=False)
 
 
 def test_describe_is_a_complete_json_record(tiny_teacher: SentenceTransformer) -> None:
