@@ -206,6 +206,10 @@ BAD_INPUT: dict[str, tuple[list[Any], list[str]]] = {
     "two held out": (["--held-out", 2], ["0 or at least 3"]),
     "all held out": (["--held-out", 64], ["64 sentences, of which 64 are held out"]),
     "scores beside teachers": (["--scores", "."], ["leave out --teacher and --sentences"]),
+    "scores beside calibration": (
+        ["--scores", ".", "--calibrate", "--cache-dir", "."],
+        ["leave out --teacher and --sentences and --calibrate and --cache-dir"],
+    ),
     "output is a model": (["--output", "{models}/teacher"], ["already holds a model", "choose another --output"]),
     "resume from a model": (
         ["--output", "{models}/teacher", "--resume"],
@@ -437,6 +441,26 @@ def test_score_then_train(models: Path, corpus: Path, quick: list[Any], tmp_path
     torch.testing.assert_close(embed(tmp_path / "from-scores"), embed(tmp_path / "from-teachers"), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(("option", "value"), [("--teacher-weight", 2), ("--teacher-prompt", "a: ")])
+def test_scores_take_no_options_of_teachers(option: str, value: Any, models: Path, tmp_path: Path) -> None:
+    """Scores are computed already: an option that cannot act must not seem to."""
+    arguments = ["--student", models / "student", "--scores", tmp_path, "--output", tmp_path / "out"]
+    result = run("train", *arguments, option, value)
+    assert result.exit_code == 2
+    assert f"No --teacher is given that {option}" in " ".join(result.output.split())
+
+
+def test_score_refuses_a_launcher(
+    models: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
+) -> None:
+    """Several processes would write one dataset folder, and remove what the others still read."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result = run("score", "--teacher", models / "teacher", "--sentences", corpus, "--output", tmp_path / "scores")
+    assert result.exit_code == 2
+    assert "TeacherScoreDataset.from_sentences(..., cache_dir=DIR)" in " ".join(result.output.split())
+    assert not encoded
+
+
 def test_config_file_stands_for_options_and_the_command_line_wins(models: Path, corpus: Path, tmp_path: Path) -> None:
     """Required, repeated and flag options can come from a file."""
     config = tmp_path / "config.yaml"
@@ -521,6 +545,7 @@ def test_evaluate_compares_models(models: Path, corpus: Path, pairs: Path, tmp_p
     [
         ([], "Nothing to measure"),
         (["--teacher", "{models}/teacher"], "both --teacher and --sentences"),
+        (["--sts", "{pairs}", "--teacher-prompt", "query: "], "No --teacher is given that --teacher-prompt"),
         (["--sts", "{pairs}", "--sts", "{pairs}"], "Two files of pairs are called 'pairs'"),
     ],
 )

@@ -51,14 +51,12 @@ def evaluate(
     with errors_as_messages(traceback=traceback):
         for name in model:
             check_model_name(name, "model")
+        modes = [mode.value for mode in teacher_pooling]
+        teachers = TeacherOptions.if_given(teacher, teacher_weight, modes, teacher_prompt, teacher_max_seq_length)
         if bool(teacher) != (sentences is not None):
             raise ValueError("Agreement with teachers needs both --teacher and --sentences.")
         if not teacher and not sts:
             raise ValueError("Nothing to measure: give --teacher and --sentences, or --sts, or all of them.")
-        modes = [mode.value for mode in teacher_pooling]
-        teachers = (
-            TeacherOptions(teacher, teacher_weight, modes, teacher_prompt, teacher_max_seq_length) if teacher else None
-        )
         corpus = None if sentences is None else read_sentences(sentences, minimum=3)
         pairs = read_all_pairs(sts)
 

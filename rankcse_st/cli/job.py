@@ -151,7 +151,13 @@ class TrainingJob:
 
     def _check_sources(self) -> None:
         if self.scores is not None:
-            given = [name for name, value in (("--teacher", self.teachers), ("--sentences", self.sentences)) if value]
+            computed = {
+                "--teacher": self.teachers,
+                "--sentences": self.sentences,
+                "--calibrate": self.calibrate,
+                "--cache-dir": self.cache_dir,
+            }
+            given = [name for name, value in computed.items() if value]
             if given:
                 raise ValueError(f"--scores holds sentences and scores already: leave out {' and '.join(given)}.")
             if not (self.scores / "dataset_info.json").is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +46,13 @@ def score(
         )
         if sentences is None:
             raise ValueError("No sentences are given: name a text file with --sentences.")
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            # Each process would write the same folder, and the first to end would remove what the others read.
+            raise ValueError(
+                f"'score' runs as one process, but a launcher started {os.environ['WORLD_SIZE']} (WORLD_SIZE): start "
+                "it without one. To score on several devices, call TeacherScoreDataset.from_sentences(..., "
+                "cache_dir=DIR) in a script that the launcher starts; its processes share the work."
+            )
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise ValueError(f"The output folder {output} is not empty: choose another one, or remove it.")
         corpus = read_sentences(sentences)

@@ -58,6 +58,30 @@ class TeacherOptions:
                     "one for each."
                 )
 
+    @classmethod
+    def if_given(
+        cls,
+        names: Sequence[str],
+        weights: Sequence[float],
+        poolings: Sequence[str],
+        prompts: Sequence[str],
+        lengths: Sequence[int],
+    ) -> TeacherOptions | None:
+        """None without ``--teacher``.
+
+        Raises:
+            ValueError: If there are options of teachers but no teachers, or as the class itself.
+        """
+        if names:
+            return cls(names, weights, poolings, prompts, lengths)
+        described = {"weight": weights, "pooling": poolings, "prompt": prompts, "max-seq-length": lengths}
+        given = [f"--teacher-{name}" for name, values in described.items() if values]
+        if given:
+            raise ValueError(
+                f"No --teacher is given that {' and '.join(given)} could describe: name the teachers, or leave it out."
+            )
+        return None
+
     def as_config(self) -> dict[str, list[str] | list[float] | list[int]]:
         """The options that make these teachers, by name."""
         return {

@@ -197,15 +197,13 @@ def train(
                 cpu=cpu,
             ),
             output=output,
-            teachers=TeacherOptions(
+            teachers=TeacherOptions.if_given(
                 teacher,
                 teacher_weight,
                 [mode.value for mode in teacher_pooling],
                 teacher_prompt,
                 teacher_max_seq_length,
-            )
-            if teacher
-            else None,
+            ),
             teacher_batch_size=teacher_batch_size,
             sentences=sentences,
             scores=scores,
