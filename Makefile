@@ -27,7 +27,7 @@ demo: .venv/weights.stamp
 	env HF_HUB_OFFLINE=1 .venv/bin/python -m benchmarks.demo $(DEMO_ARGS)
 
 test: .venv/test.stamp .venv/weights.stamp
-	$(PYTEST) .venv/bin/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(PYTEST) .venv/bin/python -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
 
 lint: .venv/lint.stamp
 	.venv/bin/python -m ruff check .
@@ -35,7 +35,7 @@ lint: .venv/lint.stamp
 	.venv/bin/python -m mypy
 
 test-floor: .venv-floor/test.stamp .venv-floor/weights.stamp
-	$(PYTEST) .venv-floor/bin/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(PYTEST) .venv-floor/bin/python -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
 
 test-versions: test test-floor
 
