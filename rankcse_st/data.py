@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 
+from rankcse_st._st import LABEL_FORMAT
 from rankcse_st.scores.arrays import ArrowFolder
 from rankcse_st.scores.columns import check_columns, check_dataset, check_prompts, have_one_prompt, spread_lists
 from rankcse_st.scores.compression import CompressedDtype, CompressionReport, compress
@@ -55,8 +56,9 @@ class TeacherScoreDataset:
           teachers, at other weights or in another order concatenate and interleave without an error if their vectors
           happen to be as wide, and scores between their rows mean nothing: ``len(records(dataset))`` must be 1. Train
           on them as a dictionary of datasets, whose batches come from one of them each.
-        - Labels read fast because the dataset has the ``torch`` format. Where that is lost (``with_format(None)``, or
-          by the trainer itself for a dictionary of losses) the data stay right and are read more slowly.
+        - Labels read fast because the dataset has the ``torch`` format (before sentence-transformers 6.2, whose collator
+          takes no tensors, the slower ``numpy``). Where that is lost (``with_format(None)``, or by the trainer itself
+          for a dictionary of losses) the data stay right and are read more slowly.
         - To stream, ``dataset.with_format("torch").to_iterable_dataset()``.
         - With teachers given to the loss instead, they score each batch as it comes.
 
@@ -301,6 +303,6 @@ def with_record(dataset: Dataset, record: Mapping[str, Any]) -> Dataset:
     dataset.info.description = _RECORD_PREFIX + json.dumps(record)
     if dataset.column_names == ["sentence", "label"]:
         # Formatting the text as well would cost another 0.4 ms a batch.
-        return dataset.with_format("torch", columns=["label"], output_all_columns=True)
+        return dataset.with_format(LABEL_FORMAT, columns=["label"], output_all_columns=True)
     # A formatted column comes first in a row, and the collator warns if "anchor", "query", ... do not: format them all.
-    return dataset.with_format("torch")
+    return dataset.with_format(LABEL_FORMAT)

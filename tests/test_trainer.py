@@ -200,7 +200,8 @@ np.save({str(tmp_path / "found.npy")!r}, model.encode(json.loads({json.dumps(jso
         second = train(resumed, tmp_path / "resumed", RankCSELoss, scored(), resume=str(checkpoint), **options)
         at_the_checkpoint = load_file(checkpoint / "model.safetensors")
         final = whole[0].auto_model.state_dict()
-        assert any(not torch.equal(value, final[name]) for name, value in at_the_checkpoint.items())  # the canary
+        # The canary. (transformers 5.0 saves some weights under older names.)
+        assert any(not torch.equal(value, final[name]) for name, value in at_the_checkpoint.items() if name in final)
         for name, value in whole.state_dict().items():
             assert torch.equal(value, resumed.state_dict()[name]), name
         assert logged(second, "loss")[-3:] == logged(first, "loss")[-3:]
