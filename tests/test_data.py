@@ -32,7 +32,7 @@ from teacher_models import lookup, make_cross_encoder
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from rankcse_st._st import STACKS_LABEL_TENSORS
+from rankcse_st._st import LABEL_FORMAT, STACKS_LABEL_TENSORS
 from rankcse_st.data import TeacherScoreDataset
 from rankcse_st.teachers import Teacher, TeacherEnsemble
 
@@ -101,7 +101,7 @@ OPERATIONS: dict[str, tuple[Callable[[Dataset, Path], Any], int]] = {
     "parquet": (lambda d, p: d.to_parquet(p / "x.parquet") and Dataset.from_parquet(str(p / "x.parquet")), 64),
     "lose the format": (lambda d, _: d.with_format(None), 64),
     "numpy": (lambda d, _: d.with_format("numpy", columns=["label"], output_all_columns=True), 64),
-    "stream": (lambda d, _: d.with_format("torch").to_iterable_dataset(num_shards=2).shuffle(seed=1), 64),
+    "stream": (lambda d, _: d.with_format(LABEL_FORMAT).to_iterable_dataset(num_shards=2).shuffle(seed=1), 64),
 }
 LOSE_THE_RECORD = ("parquet", "stream")
 LOSE_THE_FORMAT = ("parquet", "lose the format", "numpy")
@@ -231,7 +231,7 @@ def test_merged_datasets_keep_each_others_record(dataset: Dataset, tiny_teacher:
     with pytest.raises(ValueError, match="no record of teachers"):
         TeacherScoreDataset.records(pairs)
     second = second.cast_column("label", List(Value("float32"), length=96))
-    longer = first.map(lambda row: {"label": torch.nn.functional.pad(row["label"], (0, 16))})
+    longer = first.map(lambda row: {"label": torch.nn.functional.pad(torch.as_tensor(row["label"]), (0, 16))})
     longer = longer.cast_column("label", List(Value("float32"), length=96))
     assert len(TeacherScoreDataset.records(concatenate_datasets([longer, second]))) == 2
 
@@ -249,7 +249,7 @@ def test_calibration_is_recorded_and_equals_the_ensembles_own(ensemble: TeacherE
     """Bug: calibrate=True that does something else than TeacherEnsemble.calibrate, or nothing."""
     calibrated = TeacherScoreDataset.from_sentences(SENTENCES, ensemble, calibrate=True, show_progress_bar=False)
     expected = ensemble.calibrate(SENTENCES)
-    vectors = calibrated["label"][:]
+    vectors = torch.as_tensor(calibrated["label"][:])
     torch.testing.assert_close(vectors, expected.encode(SENTENCES), atol=1e-5, rtol=0)
     assert (vectors - ensemble.encode(SENTENCES)).abs().max() > 1e-3
     weights = [teacher["weight"] for teacher in TeacherScoreDataset.records(calibrated)[0]["teachers"]]
@@ -277,7 +277,9 @@ def test_the_same_text_twice_has_one_vector(ensemble: TeacherEnsemble, truth: di
     """Bug: twice the space for the recipe that gives each sentence twice."""
     twice = Dataset.from_dict({"anchor": SENTENCES, "positive": SENTENCES})
     scored = TeacherScoreDataset.from_dataset(twice, ensemble, show_progress_bar=False)
-    torch.testing.assert_close(scored["label"][:], torch.stack(list(truth.values())), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        torch.as_tensor(scored["label"][:]), torch.stack(list(truth.values())), atol=1e-6, rtol=0
+    )
 
 
 def test_prompts_by_column(make_tiny_model: MakeModel) -> None:
@@ -285,7 +287,7 @@ def test_prompts_by_column(make_tiny_model: MakeModel) -> None:
     model = make_tiny_model(seed=1)
     teacher = Teacher(model, prompt={"query": "My neighbour ", "document": "A dog "})
     same = Dataset.from_dict({"query": SENTENCES[:5], "document": SENTENCES[:5]})
-    label = TeacherScoreDataset.from_dataset(same, teacher, show_progress_bar=False)["label"][:]
+    label = torch.as_tensor(TeacherScoreDataset.from_dataset(same, teacher, show_progress_bar=False)["label"][:])
     for column, prompt in enumerate(("My neighbour ", "A dog ")):
         expected = model.encode([prompt + text for text in SENTENCES[:5]], normalize_embeddings=True)
         torch.testing.assert_close(label[:, column], torch.from_numpy(expected), atol=1e-6, rtol=0)
@@ -300,7 +302,7 @@ def test_other_prompts_give_other_scores(make_tiny_model: MakeModel) -> None:
         TeacherScoreDataset.from_sentences(SENTENCES[:5], Teacher(model, prompt=prompt), show_progress_bar=False)
         for prompt in (None, {"sentence": "A dog "})
     )
-    assert (plain["label"][:] - prompted["label"][:]).abs().max() > 1e-2
+    assert (torch.as_tensor(plain["label"][:] - prompted["label"][:])).abs().max() > 1e-2
 
 
 def test_a_prompt_of_another_column_than_the_sentences_is_an_error() -> None:
@@ -340,7 +342,7 @@ def test_one_column_of_lists_becomes_a_column_for_each_candidate(tiny_teacher: S
     scored = TeacherScoreDataset.from_dataset(lists, tiny_teacher, scores="lists", show_progress_bar=False)
     assert scored.column_names == ["query", "docs_1", "docs_2", "docs_3", "label"]
     assert scored[1]["docs_3"] == ""
-    assert scored["label"][:].isnan().tolist() == [[False] * 3, [False, True, True]]
+    assert torch.as_tensor(scored["label"][:]).isnan().tolist() == [[False] * 3, [False, True, True]]
 
 
 def test_a_list_that_would_replace_its_anchor_is_an_error(tiny_teacher: SentenceTransformer) -> None:
