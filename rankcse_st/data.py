@@ -57,8 +57,8 @@ class TeacherScoreDataset:
           happen to be as wide, and scores between their rows mean nothing: ``len(records(dataset))`` must be 1. Train
           on them as a dictionary of datasets, whose batches come from one of them each.
         - Labels read fast because the dataset has the ``torch`` format (the slower ``numpy`` before
-          sentence-transformers 6.2, whose collator takes no tensors). Where that is lost (``with_format(None)``, or by the trainer itself
-          for a dictionary of losses) the data stay right and are read more slowly.
+          sentence-transformers 6.2, whose collator takes no tensors). Where that is lost (``with_format(None)``, or by
+          the trainer itself for a dictionary of losses) the data stay right and are read more slowly.
         - To stream, ``dataset.with_format("torch").to_iterable_dataset()``.
         - With teachers given to the loss instead, they score each batch as it comes.
 
