@@ -38,8 +38,8 @@ def test_the_report_is_what_a_reader_of_the_dataset_measures(scored: Dataset, dt
     assert report.bytes_per_vector == 8 * size
     assert list(small["sentence"]) == list(scored["sentence"])
     rows = np.random.default_rng(0).permutation(300)[150:]
-    old = scored["label"][:][rows]
-    new = torch.nn.functional.normalize(small["label"][:][rows].float(), dim=1)
+    old = torch.as_tensor(scored["label"][:])[rows]
+    new = torch.nn.functional.normalize(torch.as_tensor(small["label"][:])[rows].float(), dim=1)
     errors, correlations = [], []
     for start in (0, 50, 100):
         a, b = (vectors[start : start + 50] @ vectors[start : start + 50].T for vectors in (old, new))
@@ -66,7 +66,7 @@ def test_fewer_dimensions_than_there_is_to_keep_are_noticed(scored: Dataset) -> 
 
 def test_all_dimensions_change_nothing(scored: Dataset) -> None:
     """Bug: a centred or scaled basis, which does not keep products."""
-    vectors = scored["label"][:]
+    vectors = torch.as_tensor(scored["label"][:])
     compressor = Compressor.fit(vectors, DIMENSION, "float16")
     decoded = compressor.decode(compressor.encode(vectors))
     torch.testing.assert_close(decoded @ decoded.T, vectors @ vectors.T, atol=2e-3, rtol=0)
@@ -79,12 +79,13 @@ def test_the_loss_reads_compressed_scores(scored: Dataset, tiny_model: SentenceT
     small.shuffle(seed=1).save_to_disk(tmp_path)
     small = load_from_disk(str(tmp_path))
     features = [tiny_model.preprocess(["The cat sleeps.", "A dog runs.", "Anna is late.", "The river likes bread."])]
-    labels = small[:4]["label"]
+    labels = torch.as_tensor(small[:4]["label"])
     assert not labels.is_floating_point()
     tiny_model.eval()
     loss = ListwiseDistillationLoss(tiny_model, normalize_labels=True)
     exact = ListwiseDistillationLoss(tiny_model)(
-        features, torch.stack([scored[int(text.split()[1])]["label"] for text in small[:4]["sentence"]])
+        features,
+        torch.stack([torch.as_tensor(scored[int(text.split()[1])]["label"]) for text in small[:4]["sentence"]]),
     )
     assert loss(features, labels).item() == pytest.approx(exact.item(), rel=0.05)
     with pytest.raises(ValueError, match="normalize_labels=True"):
@@ -98,7 +99,7 @@ def test_several_columns(scored: Dataset) -> None:
     pairs = Dataset.from_dict({"anchor": texts[:-1], "positive": texts[1:]})
     both = TeacherScoreDataset.from_dataset(pairs, lookup(table)[0], show_progress_bar=False)
     small, report = TeacherScoreDataset.compress(both, 8, batch_size=50)
-    labels = Compressor.decode(small["label"][:].numpy())
+    labels = Compressor.decode(np.asarray(small["label"][:]))
     assert labels.shape == (299, 2, 8)
     torch.testing.assert_close(labels[1:, 0], labels[:-1, 1], atol=1e-6, rtol=0)
     assert report.spearman > 0.99

@@ -332,7 +332,7 @@ def test_models_outside_torch_teach_but_are_not_cached(make_tiny_model: MakeMode
         model[0].model = _OutsideTorch(inner)
         ensemble = TeacherEnsemble(model)
         scored = TeacherScoreDataset.from_sentences(SENTENCES, ensemble, show_progress_bar=False)
-        torch.testing.assert_close(scored["label"][:], vectors, atol=1e-5, rtol=0)
+        torch.testing.assert_close(torch.as_tensor(scored["label"][:]), vectors, atol=1e-5, rtol=0)
         (record,) = TeacherScoreDataset.records(scored)
         assert record["fingerprint"] is None
         assert record["teachers"][0]["fingerprint"] is None
