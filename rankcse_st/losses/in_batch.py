@@ -79,9 +79,9 @@ class InBatchLists:
         for rows in row_ranges(self.anchors, len(self.candidates)):
             for name, mask in self._masks(terms, rows).items():
                 if mask is None:
-                    mask = torch.ones(1, len(self.candidates), dtype=torch.bool, device=self.anchors.device)
-                    mask = mask.expand(len(self.anchors[rows]), -1)
-                count = (mask.sum(1) > 1).sum()
+                    count = self.positives.new_tensor(len(self.anchors[rows]) if len(self.candidates) > 1 else 0)
+                else:
+                    count = (mask.sum(1) > 1).sum()
                 counts[name] = counts[name] + count if name in counts else count
         return counts
 
