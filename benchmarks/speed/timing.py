@@ -34,14 +34,32 @@ def interleaved(
     return seconds
 
 
+def differences(seconds: list[float], baseline: list[float]) -> dict[str, float]:
+    """Median milliseconds above the baseline of the same turn, with a 95 % bootstrap interval."""
+    added = 1e3 * (np.array(seconds) - np.array(baseline))
+    low, high = _interval(added)
+    return {
+        "median_ms": 1e3 * median(seconds),
+        "baseline_median_ms": 1e3 * median(baseline),
+        "added_ms": float(np.median(added)),
+        "low": low,
+        "high": high,
+    }
+
+
+def _interval(values: np.ndarray) -> tuple[float, float]:
+    """A 95 % bootstrap interval of the median; nothing but the median where values are few or all the same."""
+    if len(values) < 3 or values.std() == 0:
+        return float(np.median(values)), float(np.median(values))
+    interval = bootstrap((values,), np.median, rng=np.random.default_rng(0), method="percentile").confidence_interval
+    return float(interval.low), float(interval.high)
+
+
 def ratios(seconds: Mapping[str, list[float]], baseline: str) -> dict[str, dict[str, Any]]:
     """Each variant's median ratio to the baseline of the same turn, with a 95 % bootstrap interval."""
     result = {}
     for name, values in seconds.items():
         ratio = np.array(values) / np.array(seconds[baseline])
-        low = high = float(np.median(ratio))
-        if name != baseline and len(ratio) > 2 and ratio.std() > 0:
-            interval = bootstrap((ratio,), np.median, rng=np.random.default_rng(0), method="percentile")
-            low, high = map(float, interval.confidence_interval)
+        low, high = _interval(ratio)
         result[name] = {"median_ms": 1e3 * median(values), "ratio": float(np.median(ratio)), "low": low, "high": high}
     return result
