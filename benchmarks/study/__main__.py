@@ -7,16 +7,21 @@ import os
 import platform
 import shlex
 import sys
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import typer
 
 from benchmarks.study.report import write_report
-from benchmarks.study.runs import SUITES, Run, search
+from benchmarks.study.runs import Run, search
+from benchmarks.study.suites import SUITES
+
+if TYPE_CHECKING:
+    from rankcse_st.evaluation import TeacherAgreementEvaluator
 
 app = typer.Typer(add_completion=False, help=__doc__)
 RESULTS = Path(__file__).parent / "results"
@@ -76,30 +81,38 @@ def _result(one: Run, data: Path, mpnet: Path | None, output: Path) -> dict[str,
 
 
 def _run_one(one: Run, data: Path, mpnet: Path | None, path: Path, output: Path) -> None:
+    import numpy as np
     import torch
     from transformers import set_seed
 
     from benchmarks.demo.weights import minilm_folder
-    from benchmarks.study.scores import DEV_SETS, TEST_SETS, agreement, sts
+    from benchmarks.study.scores import DEV_SETS, GEOMETRY_SET, TEST_SETS, Embedded, agreement
     from benchmarks.study.train import make_dataset, make_student, train
-    from rankcse_st.evaluation import TeacherAgreementEvaluator
 
     folders = {"minilm": minilm_folder()}
     if "mpnet" in one.teachers:
         if mpnet is None:
-            raise typer.BadParameter("this suite needs all-mpnet-base-v2", param_hint="--mpnet")
+            raise typer.BadParameter("this run needs all-mpnet-base-v2", param_hint="--mpnet")
         folders["mpnet"] = mpnet
-    lines = (data / "wiki" / "wiki-55k.txt").read_text(encoding="utf-8").splitlines()
+    lines = _lines(data)
     set_seed(one.seed)
     model = make_student(one, folders["minilm"])
-    training = {"steps": 0, "seconds": 0.0, "losses": []}
+    training = {"steps": 0, "seconds": 0.0, "processor_seconds": 0.0, "losses": []}
     if one.method != "untouched":
         training = train(one, model, make_dataset(one, lines[: one.sentences], folders, output / "scores"))
     # Always the same teacher, whatever the run's own: the number is for comparing runs.
-    evaluator = TeacherAgreementEvaluator(lines[HELD_OUT], str(folders["minilm"]), name="agreement", write_csv=False)
-    scores = sts(model, data, DEV_SETS if one.dev_only else (*DEV_SETS, *TEST_SETS)) | agreement(model, evaluator)
-    if not one.dev_only:
+    scores = agreement(model, _agreement(data, folders["minilm"]))
+    if one.dev_only:
+        scores |= Embedded(model, data, DEV_SETS).sts()
+    else:
+        embedded = Embedded(model, data, (*DEV_SETS, *TEST_SETS, GEOMETRY_SET))
+        scores |= embedded.sts() | embedded.ranking() | embedded.geometry()
         scores["STS mean"] = sum(scores[name] for name in TEST_SETS) / len(TEST_SETS)
+        # For the bootstrap and the case study; not kept in the repository.
+        (output / "models").mkdir(parents=True, exist_ok=True)
+        np.savez(output / "models" / f"{one.key}.npz", **{name: embedded.cosines(name) for name in TEST_SETS})
+        if one.suite == "core" and one.seed == 1:
+            model.save_pretrained(str(output / "models" / one.key), create_model_card=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     result = {
         "run": one.settings(),
@@ -110,10 +123,22 @@ def _run_one(one: Run, data: Path, mpnet: Path | None, path: Path, output: Path)
         "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
         "threads": torch.get_num_threads(),
     }
-    partial = path.with_suffix(".partial")
+    partial = path.with_suffix(f".partial-{os.getpid()}")
     partial.write_text(json.dumps(result, indent=1) + "\n")
     partial.replace(path)
     print({name: round(value, 2) for name, value in scores.items()}, f"{training['seconds']:.0f} s", flush=True)
+
+
+@cache
+def _lines(data: Path) -> list[str]:
+    return (data / "wiki" / "wiki-55k.txt").read_text(encoding="utf-8").splitlines()
+
+
+@cache
+def _agreement(data: Path, teacher: Path) -> TeacherAgreementEvaluator:
+    from rankcse_st.evaluation import TeacherAgreementEvaluator
+
+    return TeacherAgreementEvaluator(_lines(data)[HELD_OUT], str(teacher), name="agreement", write_csv=False)
 
 
 if __name__ == "__main__":

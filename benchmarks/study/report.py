@@ -8,8 +8,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.study.runs import SUITES, grid
+from benchmarks.study.runs import grid
 from benchmarks.study.scores import DEV_SETS, TEST_SETS, choosing_score
+from benchmarks.study.suites import SUITES
 
 DEV_COLUMNS = (*DEV_SETS, "agreement_spearman", "agreement_top10_overlap")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 Method = Literal["untouched", "SimCSE", "EmbedDistill", "ListNet", "ListMLE"]
@@ -32,6 +32,7 @@ class Run:
         max_seq_length: In tokens, in training; evaluation uses 128.
         group_size: Near neighbours put into a batch together; 1 is plain shuffling.
         contrastive: Weight of the contrastive term, and so on.
+        matching: Weight of EmbedDistillLoss added to the loss, on the same embeddings.
         dev_only: Leave the test sets alone, as every run must that something is chosen by.
     """
 
@@ -51,6 +52,7 @@ class Run:
     contrastive: float = 0.0
     consistency: float = 0.0
     distillation: float = 1.0
+    matching: float = 0.0
     student_temperature: float = 0.05
     teacher_temperature: float = 0.025
     seed: int = 1
@@ -58,8 +60,15 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The name of its result: readable, and different for every different run."""
-        settings = {name: value for name, value in self.settings().items() if name not in ("suite", "label")}
+        """The name of its result: readable, and different for every different run.
+
+        Made of what differs from the defaults, so that a setting added later leaves the old results their names.
+        """
+        settings = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ("suite", "label") and getattr(self, field.name) != field.default
+        }
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
         return f"{self.method}-{self.student}-lr{self.learning_rate:g}-seed{self.seed}-{digest}"
 
@@ -100,71 +109,3 @@ def search(score: Callable[[Run], float]) -> dict[str, float]:
             position = highest
         best[method] = ladder[position].learning_rate
     return best
-
-
-def core(rates: Mapping[str, float]) -> Iterator[Run]:
-    """The alternatives at equal steps, each at its own learning rate, three seeds."""
-    yield UNTOUCHED
-    for seed in SEEDS:
-        for method in METHODS:
-            yield Run("core", method, method, learning_rate=rates[method], seed=seed)
-
-
-def ablation(rates: Mapping[str, float]) -> Iterator[Run]:
-    """The eleven rows of the paper's ablation (knowl 7): terms left out, one seed."""
-    for method in ("ListNet", "ListMLE"):
-        whole = Run("ablation", f"RankCSE-{method}", method, learning_rate=rates[method], contrastive=1, consistency=1)
-        yield whole
-        yield replace(whole, label=f"{whole.label} without consistency", consistency=0)
-        yield replace(whole, label=f"{whole.label} without contrastive", contrastive=0)
-        yield replace(whole, label=f"{whole.label} without both", contrastive=0, consistency=0)
-        yield replace(whole, label=f"{whole.label} without both, two views", contrastive=0, consistency=0, views=2)
-    simcse = Run("ablation", "SimCSE", "SimCSE", learning_rate=rates["SimCSE"])
-    yield simcse
-    without = Run("ablation", "", "ListNet", learning_rate=rates["SimCSE"], distillation=0, consistency=1)
-    yield replace(without, label="without distillation", contrastive=1)
-    yield replace(without, label="without distillation and contrastive")
-
-
-def batches(rates: Mapping[str, float]) -> Iterator[Run]:
-    """Batches of 32 to 512, and groups of near neighbours in them."""
-    for method in ("ListNet", "ListMLE"):
-        base = Run("batches", method, method, learning_rate=rates[method])
-        for size in (32, 128, 512):
-            yield replace(base, batch_size=size, label=f"{method}, batches of {size}")
-        for groups in (8, 32):
-            yield replace(base, group_size=groups, label=f"{method}, groups of {groups}")
-
-
-def temperatures(rates: Mapping[str, float]) -> Iterator[Run]:
-    """τ2 and τ3 of ListNet, on the development sets only."""
-    for student in (0.025, 0.05, 0.1):
-        for teacher in (0.0125, 0.025, 0.05):
-            yield Run(
-                "temperatures",
-                f"τ2 = {student}, τ3 = {teacher}",
-                "ListNet",
-                learning_rate=rates["ListNet"],
-                student_temperature=student,
-                teacher_temperature=teacher,
-                dev_only=True,
-            )
-
-
-def teachers(rates: Mapping[str, float]) -> Iterator[Run]:
-    """One teacher, the other, and both at three weights (knowl 8)."""
-    base = Run("teachers", "", "ListNet", learning_rate=rates["ListNet"])
-    yield replace(base, label="MiniLM")
-    yield replace(base, label="mpnet", teachers=("mpnet",))
-    for weight in (1 / 3, 1 / 2, 2 / 3):
-        label = f"MiniLM {weight:.2f} + mpnet {1 - weight:.2f}"
-        yield replace(base, label=label, teachers=("minilm", "mpnet"), weights=(weight, 1 - weight))
-
-
-SUITES = {
-    "core": core,
-    "ablation": ablation,
-    "batches": batches,
-    "temperatures": temperatures,
-    "teachers": teachers,
-}
