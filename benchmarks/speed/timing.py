@@ -37,7 +37,7 @@ def interleaved(
 def differences(seconds: list[float], baseline: list[float]) -> dict[str, float]:
     """Median milliseconds above the baseline of the same turn, with a 95 % bootstrap interval."""
     added = 1e3 * (np.array(seconds) - np.array(baseline))
-    low, high = _interval(added)
+    low, high = interval(added)
     return {
         "median_ms": 1e3 * median(seconds),
         "baseline_median_ms": 1e3 * median(baseline),
@@ -47,12 +47,12 @@ def differences(seconds: list[float], baseline: list[float]) -> dict[str, float]
     }
 
 
-def _interval(values: np.ndarray) -> tuple[float, float]:
+def interval(values: np.ndarray) -> tuple[float, float]:
     """A 95 % bootstrap interval of the median; nothing but the median where values are few or all the same."""
     if len(values) < 3 or values.std() == 0:
         return float(np.median(values)), float(np.median(values))
-    interval = bootstrap((values,), np.median, rng=np.random.default_rng(0), method="percentile").confidence_interval
-    return float(interval.low), float(interval.high)
+    found = bootstrap((values,), np.median, rng=np.random.default_rng(0), method="percentile").confidence_interval
+    return float(found.low), float(found.high)
 
 
 def ratios(seconds: Mapping[str, list[float]], baseline: str) -> dict[str, dict[str, Any]]:
@@ -60,6 +60,6 @@ def ratios(seconds: Mapping[str, list[float]], baseline: str) -> dict[str, dict[
     result = {}
     for name, values in seconds.items():
         ratio = np.array(values) / np.array(seconds[baseline])
-        low, high = _interval(ratio)
+        low, high = interval(ratio)
         result[name] = {"median_ms": 1e3 * median(values), "ratio": float(np.median(ratio)), "low": low, "high": high}
     return result
