@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -20,9 +18,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import typer
 
+from benchmarks.speed.provenance import provenance
+
 RESULTS = Path(__file__).parent / "results"
 PARTS = ("steps", "stages", "memory", "loading")
-PACKAGES = ("rankcse-st", "sentence-transformers", "transformers", "datasets", "accelerate", "torch", "numpy")
 # The paper's hours for four epochs over a million sentences on an A100 (knowl 11), base and large.
 PAPER_HOURS = {"bert-base": 2.0, "bert-large": 3.7}
 
@@ -46,10 +45,8 @@ def main(
         raise typer.BadParameter(f"expected one of {', '.join(PARTS)} or all, got {part!r}", param_hint="--part")
     place = torch.device(device)
     cuda = place.type == "cuda"
-    result: dict[str, Any] = {
-        "command": f"python -m benchmarks.speed {' '.join(sys.argv[1:])}".strip(),
+    result: dict[str, Any] = provenance() | {
         "device": torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads",
-        "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
     }
     if part in ("steps", "all"):
         shapes = ("bert-base", "bert-large") if cuda else ("minilm-6",)
@@ -116,6 +113,9 @@ def _measure_steps(shape: str, device: Any, batch_size: int, repetitions: int) -
                 torch.cuda.reset_peak_memory_stats(device)
                 step()
                 measured["peak_gib"][name] = torch.cuda.max_memory_allocated(device) / 2**30
+        measured["tokens_a_second"] = {
+            name: steps.tokens_a_batch / (row["median_ms"] / 1e3) for name, row in table.items()
+        }
         million = 4 * 1_000_000 / batch_size / 3600
         measured["hours_for_four_epochs_of_a_million"] = {
             name: row["median_ms"] / 1e3 * million for name, row in table.items()

@@ -1,7 +1,7 @@
 """Measure the neighbour batch sampler: seconds for an epoch's order, peak memory, and the recall of its groups.
 
-    python benchmarks/speed/sampler.py --rows 100000 --width 384 --output sampler.json
-    python benchmarks/speed/sampler.py --vectors vectors.npy --group-size 8 32
+    python -m benchmarks.speed.sampler --rows 100000 --width 384
+    python -m benchmarks.speed.sampler --vectors vectors.npy --group-size 8 32
 
 Without ``--vectors`` the vectors are synthetic: clusters of clusters with noise, about as hard to partition as real
 sentences' embeddings. Each group size is measured in a fresh process, so that one's memory does not hide another's.
@@ -12,10 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import platform
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,11 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, List, Value
 from datasets.arrow_writer import ArrowWriter
+
+from benchmarks.speed.memory import PeakMemory
+from benchmarks.speed.provenance import provenance
+
+RESULTS = Path(__file__).parent / "results"
 
 
 def synthetic_vectors(rows: int, width: int, rng: np.random.Generator) -> np.ndarray:
@@ -46,45 +49,25 @@ def write_dataset(vectors: np.ndarray, path: Path) -> None:
         writer.finalize()
 
 
-class AnonymousMemory:
-    """Watch this process's anonymous resident memory, which leaves out the pages of files that it maps."""
-
-    def __init__(self) -> None:
-        self.peak = self.now()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    @staticmethod
-    def now() -> float:
-        """MiB at this moment, from the operating system's accounting."""
-        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-        return int(status["RssAnon"].split()[0]) / 1024
-
-    def _watch(self) -> None:
-        while True:
-            self.peak = max(self.peak, self.now())
-            time.sleep(0.005)
-
-
 def measure(path: str, group_size: int, options: dict[str, Any], connection: Any) -> None:
     """Build a sampler, order two epochs, and send what it took."""
     from rankcse_st.sampler import NeighbourBatchSampler
 
     dataset = Dataset.from_file(path)
-    memory = AnonymousMemory()
-    before = memory.now()
-    sampler = NeighbourBatchSampler(dataset, 128, False, seed=0, group_size=group_size, **options)
     seconds = []
-    for epoch in range(2):
-        start = time.perf_counter()
-        sampler.set_epoch(epoch)
-        rows = sum(len(batch) for batch in sampler)
-        seconds.append(round(time.perf_counter() - start, 2))
+    with PeakMemory() as memory:
+        sampler = NeighbourBatchSampler(dataset, 128, False, seed=0, group_size=group_size, **options)
+        for epoch in range(2):
+            start = time.perf_counter()
+            sampler.set_epoch(epoch)
+            rows = sum(len(batch) for batch in sampler)
+            seconds.append(round(time.perf_counter() - start, 2))
     assert rows == len(dataset)
     result: dict[str, Any] = {
         "group_size": group_size,
         "seconds_first_epoch": seconds[0],
         "seconds_later_epoch": seconds[1],
-        "peak_anonymous_mib_above_baseline": round(memory.peak - before, 1),
+        "peak_anonymous_mib_above_baseline": round(memory.above, 1),
     }
     if group_size > 1:
         for k in sorted({group_size - 1, 4 * group_size, 100}):
@@ -104,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--group-size", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--dimension", type=int, default=128)
     parser.add_argument("--cell-size", type=int, default=16384)
-    parser.add_argument("--output", type=Path, help="where to write the results as JSON")
+    parser.add_argument("--output", type=Path, default=RESULTS / "sampler.json", help="the raw JSON")
     args = parser.parse_args(arguments)
 
     if args.vectors is not None:
@@ -112,13 +95,11 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         vectors = synthetic_vectors(args.rows, args.width, np.random.default_rng(0))
     options = {"dimension": args.dimension, "cell_size": args.cell_size}
-    report: dict[str, Any] = {
+    report: dict[str, Any] = provenance() | {
         "vectors": args.vectors.name if args.vectors else "synthetic",
         "rows": len(vectors),
         "width": vectors.shape[1],
         **options,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
         "results": [],
     }
     spawn = multiprocessing.get_context("spawn")
@@ -138,9 +119,8 @@ def main(arguments: list[str] | None = None) -> None:
                 sys.exit(f"The process for groups of {group_size} ended with exit code {process.exitcode}.")
             process.join()
             print(json.dumps(report["results"][-1]), flush=True)
-    if args.output is not None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(report, indent=2) + "\n")
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def work(arguments: argparse.Namespace) -> None:
     sentences = arguments.corpus.read_text(encoding="utf-8").split("\n")[:-1] if arguments.work == "bare" else []
     print(STARTED, flush=True)
     with PeakMemory() if arguments.work == "memory" else nullcontext() as memory:
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), time.process_time()
         if arguments.work == "bare":
             rows = len(teachers[0].encode(sentences, batch_size=BATCH_SIZE, show_progress_bar=False))
         else:
@@ -109,9 +109,9 @@ def work(arguments: argparse.Namespace) -> None:
                 show_progress_bar=False,
             )
             rows = len(dataset)
-        seconds = time.perf_counter() - started
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
     print(SCORED, flush=True)
-    result: dict[str, Any] = {"seconds": seconds, "rows": rows}
+    result: dict[str, Any] = {"seconds": seconds, "cpu_seconds": cpu_seconds, "rows": rows}
     if memory is not None:
         result |= {"teacher_mib": memory.before, "peak_mib_above": memory.above}
     if arguments.work == "digest":

@@ -96,7 +96,12 @@ class Steps:
         self.variants: dict[str, Callable[[], object]] = {
             name: self._step(loss, dataset, collate, batch_size) for name, (loss, dataset, collate) in losses.items()
         }
-        self.tokens = 0
+        self._tokens: list[int] = []
+
+    @property
+    def tokens_a_batch(self) -> float:
+        """Tokens of a batch's sentences, without padding, on average; a second view of them does not count again."""
+        return sum(self._tokens) / len(self._tokens)
 
     def _step(self, loss: nn.Module, dataset: Dataset, collate: Any, batch_size: int) -> Callable[[], object]:
         generator = torch.Generator().manual_seed(0)  # The same batches for every loss.
@@ -106,14 +111,13 @@ class Steps:
         def step() -> None:
             batch = next(batches)
             labels = batch.pop("label", None)
+            self._tokens.append(int(next(v for k, v in batch.items() if k.endswith("_attention_mask")).sum()))
             features: dict[str, dict[str, Any]] = {}
             for key, value in batch.items():
                 column, _, name = key.partition("_")
                 value = value.to(self.device) if isinstance(value, torch.Tensor) else value
                 features.setdefault(column, {})[name] = value
             labels = None if labels is None else labels.to(self.device)
-            first = next(iter(features.values()))
-            self.tokens = int(first["attention_mask"].sum()) if self.device.type == "cpu" else self.tokens
             with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype is not None):
                 value = loss(list(features.values()), labels)
             (torch.stack(list(value.values())).sum() if isinstance(value, dict) else value).backward()
