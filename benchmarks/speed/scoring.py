@@ -125,15 +125,23 @@ def start(arguments: argparse.Namespace, what: str, corpus: Path, cache: Path) -
     command += ["--corpus", str(corpus), "--cache", str(cache), "--dtype", arguments.dtype]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    if not any(line.strip() == STARTED for line in process.stdout):
+    if process.stdout.readline().strip() != STARTED:
         sys.exit(f"A process that was to {what} ended with exit code {process.wait()}.")
     return process
+
+
+def rest_of(process: subprocess.Popen[str]) -> str:
+    """What else the child prints; it has ended then."""
+    assert process.stdout is not None
+    output = process.stdout.read()
+    process.wait()
+    return output
 
 
 def run(arguments: argparse.Namespace, what: str, corpus: Path, cache: Path) -> dict[str, Any]:
     """Run a child to its end and read its result."""
     process = start(arguments, what, corpus, cache)
-    output, _ = process.communicate()
+    output = rest_of(process)
     if process.returncode:
         sys.exit(f"A process that was to {what} ended with exit code {process.returncode}.")
     result: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
@@ -168,8 +176,7 @@ def kill(arguments: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]
         delay = randomness.uniform(0, 0.4 * expected["seconds"])
         time.sleep(delay)
         process.kill()
-        output, _ = process.communicate()
-        landed = SCORED not in output  # Else it was faster, and no scoring was killed.
+        landed = SCORED not in rest_of(process)  # Else it was faster, and no scoring was killed.
         kills += landed
         after = finished(cache)
         yield {
