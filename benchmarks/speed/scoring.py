@@ -125,7 +125,7 @@ def start(arguments: argparse.Namespace, what: str, corpus: Path, cache: Path) -
     command += ["--corpus", str(corpus), "--cache", str(cache), "--dtype", arguments.dtype]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    if process.stdout.readline().strip() != STARTED:
+    if not any(line.strip() == STARTED for line in iter(process.stdout.readline, "")):
         sys.exit(f"A process that was to {what} ended with exit code {process.wait()}.")
     return process
 
