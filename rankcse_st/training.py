@@ -267,13 +267,23 @@ def build_trainer(
     )
 
 
-def last_checkpoint(output: Path) -> Path | None:
-    """The newest checkpoint of a run that is complete, or None; one that a crash cut short is passed over."""
+def last_checkpoint(output: Path, *, projection_head: bool = False) -> Path | None:
+    """The newest checkpoint of a run that is complete, or None; one that a crash cut short is passed over.
+
+    Args:
+        output: Folder of the run.
+        projection_head: Whether the run trains with one, whose weights a complete checkpoint then holds.
+    """
+    # trainer_state.json is the last file that the trainer writes, before the callbacks write theirs.
+    needed = ["trainer_state.json"]
+    if projection_head:
+        from rankcse_st.projection_head import WEIGHTS_NAME
+
+        needed.append(WEIGHTS_NAME)
     complete = {}
     for folder in (output / CHECKPOINTS).glob("checkpoint-*"):
         step = re.fullmatch(r"checkpoint-(\d+)", folder.name)
-        # trainer_state.json is the last file that the trainer writes.
-        if step and (folder / "trainer_state.json").is_file():
+        if step and all((folder / name).is_file() for name in needed):
             complete[int(step[1])] = folder
     return complete[max(complete)] if complete else None
 

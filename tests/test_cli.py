@@ -7,22 +7,33 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
-from sentence_transformers import SentenceTransformer
+from datasets import load_from_disk
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from transformers import TrainerCallback
 from typer.testing import CliRunner, Result
 
 from rankcse_st.cli import app, job
+from rankcse_st.cli.record import check_same_run, write_record
+from rankcse_st.data import TeacherScoreDataset
 from rankcse_st.losses import RankCSELoss
 from rankcse_st.training import TrainingOptions, last_checkpoint
+from tests.benchmark_data import WITHOUT_MTEB, write_benchmark_data
 from tests.conftest import SENTENCES
+from tests.teacher_models import make_cross_encoder
 
 STS = [
     {"sentence1": "The cat sleeps on the sofa.", "sentence2": "The cat sleeps on the sofa.", "score": 5.0},
@@ -210,6 +221,46 @@ BAD_INPUT: dict[str, tuple[list[Any], list[str]]] = {
         ["--scores", ".", "--calibrate", "--cache-dir", "."],
         ["leave out --teacher and --sentences and --calibrate and --cache-dir"],
     ),
+    "scores beside a batch size of teachers": (
+        ["--scores", ".", "--teacher-batch-size", 8],
+        ["leave out --teacher and --sentences and --teacher-batch-size"],
+    ),
+    "temperature of terms that are off": (
+        ["--loss", "distillation", "--temperature", 0.1],
+        ["--temperature has no effect", "consistency term are off", "Leave out"],
+    ),
+    "distillation's options without distillation": (
+        ["--loss", "simcse", "--method", "listmle", "--teacher-temperature", 0.1],
+        ["--method and --teacher-temperature have no effect", "distillation term is off"],
+    ),
+    "teacher temperature of ListMLE": (
+        ["--method", "listmle", "--teacher-temperature", 0.1],
+        ["--teacher-temperature has no effect", "order only"],
+    ),
+    "teacher for nothing": (
+        ["--loss", "simcse", "--held-out", 0],
+        ["--teacher only measures agreement", "--held-out is 0"],
+    ),
+    "evaluation of nothing": (["--held-out", 0, "--eval-steps", 100], ["--eval-steps has nothing to measure"]),
+    "private without upload": (["--private"], ["--private is for what --push-to-hub uploads"]),
+    "automatic weights of one teacher": (["--weights", "auto"], ["chooses among teachers, but there are 1"]),
+    "pairs without automatic weights": (["--pairs", "{two}"], ["add --weights auto"]),
+    "automatic weights beside weights": (
+        ["--teacher", "{models}/teacher2", "--weights", "auto", "--teacher-weight", 1, "--teacher-weight", 2],
+        ["--weights auto and --teacher-weight exclude each other"],
+    ),
+    "automatic weights beside calibration": (
+        ["--teacher", "{models}/teacher2", "--weights", "auto", "--calibrate"],
+        ["leave --calibrate out"],
+    ),
+    "few pairs to choose weights by": (
+        ["--teacher", "{models}/teacher2", "--weights", "auto", "--pairs", "{two}"],
+        ["holds 2 pairs", "at least 20"],
+    ),
+    "automatic weights beside scores": (
+        ["--scores", ".", "--weights", "auto", "--pairs", "{two}"],
+        ["leave out --teacher and --sentences and --weights and --pairs"],
+    ),
     "output is a model": (["--output", "{models}/teacher"], ["already holds a model", "choose another --output"]),
     "resume from a model": (
         ["--output", "{models}/teacher", "--resume"],
@@ -238,6 +289,7 @@ def test_bad_input_fails_before_models_are_loaded(
         "one": b"A cat.\nA cat.\nA cat.\n",
         "latin": "A cat.\nUn caf\u00e9.\n".encode("latin-1"),
         "noscore": b'{"sentence1": "a", "sentence2": "b"}\n',
+        "two": b'{"sentence1": "a", "sentence2": "b", "score": 1}\n{"sentence1": "c", "sentence2": "d", "score": 2}\n',
         "badscore": b"sentence1,sentence2,score\na,b,high\n",
         "unknown": b"batchsize: 3\n",
         "listed": b"seed: [1, 2]\n",
@@ -262,6 +314,26 @@ def test_bad_input_fails_before_models_are_loaded(
     assert "Traceback" not in message
     for part in expected:
         assert part in message
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--teacher-batch-size", 8, "--calibrate"], "--calibrate and --teacher-batch-size act on scoring only"),
+        (["--cache-dir", "scores"], "--cache-dir acts on scoring only"),
+        (["--weights", "auto"], "--weights acts on scoring only"),
+        (["--eval-steps", 2], "--eval-steps has nothing to measure"),
+    ],
+)
+def test_options_that_need_a_teacher(
+    options: list[Any], expected: str, models: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """An option that has nothing to act on must not seem to act."""
+    arguments = ["--student", models / "student", "--sentences", corpus, "--output", tmp_path / "out"]
+    result = run("train", *arguments, "--loss", "simcse", *options)
+    assert result.exit_code == 2
+    assert expected in " ".join(result.output.split())
     assert not (tmp_path / "out").exists()
 
 
@@ -343,8 +415,13 @@ def test_resume_after_interruption_equals_uninterrupted(
     assert refused.exit_code == 2
     assert "not finished" in refused.output
 
-    # A checkpoint that a crash cut short is passed over.
+    # Checkpoints that a crash cut short are passed over: before the trainer's last file, and before the head's.
     (folder / "checkpoints" / "checkpoint-9").mkdir()
+    if head:
+        shutil.copytree(folder / "checkpoints" / "checkpoint-4", folder / "checkpoints" / "checkpoint-8")
+        (folder / "checkpoints" / "checkpoint-8" / "projection_head.safetensors").unlink()
+        assert last_checkpoint(folder) == folder / "checkpoints" / "checkpoint-8"
+        assert last_checkpoint(folder, projection_head=True) == folder / "checkpoints" / "checkpoint-4"
     output = succeed("train", "--config", folder / "train.yaml", "--resume")
     assert "checkpoint-4" in output
     assert not encoded
@@ -439,6 +516,163 @@ def test_score_then_train(models: Path, corpus: Path, quick: list[Any], tmp_path
     assert "the scores of --scores are others" in " ".join(other.output.split())
     succeed(*options, *teachers, "--output", tmp_path / "from-teachers")
     torch.testing.assert_close(embed(tmp_path / "from-scores"), embed(tmp_path / "from-teachers"), rtol=0, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def candidates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Teachers that see a hidden meaning through noise, one that sees nothing, and pairs graded by the meaning."""
+    folder = tmp_path_factory.mktemp("candidates")
+    rng = np.random.default_rng(0)
+    meaning = rng.standard_normal((len(SENTENCES), 8))
+    for name, width, noise in (("good", 48, 0.8), ("fair", 40, 1.0), ("random", 44, None)):
+        vectors = rng.standard_normal((len(SENTENCES), width))
+        if noise is not None:
+            vectors = meaning @ np.linalg.qr(rng.standard_normal((width, 8)))[0].T + noise * vectors / width**0.5
+        save_table(vectors, folder / name)
+    unit = meaning / np.linalg.norm(meaning, axis=1, keepdims=True)
+    for name in ("graded", "others"):
+        rows = [(i, j) for i, j in rng.integers(0, len(SENTENCES), (400, 2)).tolist() if i != j]
+        pairs = [
+            {"sentence1": SENTENCES[i], "sentence2": SENTENCES[j], "score": float(unit[i] @ unit[j])} for i, j in rows
+        ]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    return folder
+
+
+def save_table(vectors: np.ndarray, folder: Path) -> None:
+    """Save a model that gives each of ``SENTENCES`` its own vector."""
+    # Nothing splits a text into words, so that a whole sentence is one entry of the vocabulary.
+    vocabulary = {sentence: row for row, sentence in enumerate([*SENTENCES, "[UNK]"])}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
+    weights = np.concatenate([vectors, np.ones((1, vectors.shape[1]))]).astype(np.float32)
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=weights)], device="cpu")
+    model.save_pretrained(str(folder))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """How many sentences the teachers of each width were asked to encode."""
+    counts: Counter[int] = Counter()
+    encode = SentenceTransformer.encode
+
+    def counting(self: SentenceTransformer, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        counts[self.get_embedding_dimension()] += len(inputs)
+        return encode(self, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(SentenceTransformer, "encode", counting)
+    return counts
+
+
+@pytest.mark.parametrize("graded", [False, True], ids=["agreement", "graded pairs"])
+def test_score_with_automatic_weights(
+    graded: bool, candidates: Path, corpus: Path, models: Path, tmp_path: Path, asked: Counter[int]
+) -> None:
+    """Random vectors among good teachers must count nothing, nor be computed for the corpus; the folder stays plain."""
+    teachers = [argument for name in ("good", "random", "fair") for argument in ("--teacher", candidates / name)]
+    arguments = ["--sentences", corpus, *teachers, "--weights", "auto", "--cpu"]
+    arguments += ["--pairs", candidates / "graded.jsonl"] if graded else []
+    output = " ".join(succeed("score", *arguments, "--output", tmp_path / "scores").split())
+    assert "Agreement over 64 sentences" in output
+    assert ("graded pairs; the ensemble held out" in output) == graded
+    assert f"{candidates / 'random'} 0 (dropped)" in output
+    assert asked == {48: 128, 44: 64, 40: 128}
+    evidence = json.loads((tmp_path / "scores" / "teachers.json").read_text())
+    good, random, fair = evidence["weights"]
+    assert random == 0
+    assert min(good, fair) > 0
+    assert good + fair == pytest.approx(1)
+    assert evidence["chosen_by"] == ("graded pairs" if graded else "calibration")
+    assert evidence["pairs"] == ("graded" if graded else None)
+    assert evidence["agreement"]["teachers"][1]["unrelated"]
+    scored = load_from_disk(str(tmp_path / "scores"))
+    assert scored.column_names == ["sentence", "label"]
+    assert np.asarray(scored[0]["label"]).shape == (88,)
+    (record,) = TeacherScoreDataset.records(scored)
+    assert [teacher["weight"] for teacher in record["teachers"]] == pytest.approx(evidence["weights"])
+    # The weights given by hand make the same scores, and the folder can be trained on.
+    given = [argument for weight in evidence["weights"] for argument in ("--teacher-weight", weight)]
+    succeed("score", "--sentences", corpus, *teachers, *given, "--cpu", "--output", tmp_path / "given")
+    assert (tmp_path / "given" / "teachers.json").exists() is False
+    again = load_from_disk(str(tmp_path / "given"))
+    np.testing.assert_array_equal(np.asarray(again["label"][:]), np.asarray(scored["label"][:]))
+    training = ["--student", models / "student", "--scores", tmp_path / "scores", "--output", tmp_path / "out"]
+    succeed("train", *training, "--loss", "distillation", "--batch-size", 32, "--save-steps", 100, "--cpu")
+
+
+def test_automatic_weights_refuse_a_cross_encoder(
+    candidates: Path, corpus: Path, tmp_path: Path, asked: Counter[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A teacher without embeddings must be noticed before the others have encoded."""
+    make_cross_encoder(tmp_path / "cross")
+    monkeypatch.setattr(CrossEncoder, "predict", None)
+    teachers = ["--teacher", candidates / "good", "--teacher", tmp_path / "cross"]
+    result = run("score", "--sentences", corpus, *teachers, "--weights", "auto", "--output", tmp_path / "scores")
+    assert result.exit_code == 2
+    assert "is a cross-encoder" in " ".join(result.output.split())
+    assert not asked
+    assert not (tmp_path / "scores").exists()
+
+
+def test_train_with_automatic_weights(
+    candidates: Path, corpus: Path, models: Path, tmp_path: Path, asked: Counter[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was chosen is written down as if given; a resumed run goes on with it and chooses nothing anew."""
+    folder = tmp_path / "out"
+    command = ["train", "--student", models / "student", "--sentences", corpus, "--output", folder, "--cpu"]
+    command += [argument for name in ("random", "good", "fair") for argument in ("--teacher", candidates / name)]
+    command += ["--loss", "distillation", "--batch-size", 16, "--save-steps", 100, "--learning-rate", "3e-3"]
+    auto = ["--weights", "auto", "--pairs", candidates / "graded.jsonl"]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "a launcher started several" in " ".join(run(*command, *auto).output.split())
+    monkeypatch.delenv("WORLD_SIZE")
+    output = succeed(*command, *auto)
+    assert "Agreement over 64 sentences" in output
+    record = json.loads((folder / "rankcse_run.json").read_text())
+    weights = record["teacher_selection"]["weights"]
+    assert weights[0] == 0
+    assert min(weights[1:]) > 0
+    assert [teacher["weight"] for teacher in record["teachers"]] == pytest.approx(weights)
+    config = yaml.safe_load((folder / "train.yaml").read_text())
+    assert config["teacher-weight"] == weights
+    assert not {"weights", "pairs"} & set(config)
+    assert asked.keys() >= {40, 44, 48}
+    for width in (40, 44, 48):
+        del asked[width]
+
+    succeed("train", "--config", folder / "train.yaml", "--resume", "--epochs", 2)
+    succeed(*command, *auto, "--resume", "--epochs", 3)
+    assert not asked.keys() & {40, 44, 48}
+    assert json.loads((folder / "rankcse_run.json").read_text())["teacher_selection"] == record["teacher_selection"]
+    for arguments, expected in [
+        ([], "weight was 0.0, now 0.33"),
+        (["--weights", "auto"], "chosen by other pairs"),
+        (["--weights", "auto", "--pairs", candidates / "others.jsonl"], "chosen by other pairs"),
+        ([*auto, "--teacher", candidates / "fair"], "there were 3 teachers, now 4"),
+    ]:
+        refused = run(*command, *arguments, "--resume")
+        assert refused.exit_code == 2, refused.output
+        assert expected in " ".join(refused.output.split())
+    (folder / "rankcse_run.json").write_text(json.dumps({**record, "teacher_selection": None}))
+    refused = run(*command, *auto, "--resume")
+    assert "begun without --weights auto" in " ".join(refused.output.split())
+    assert not asked.keys() & {40, 44, 48}
+
+
+def test_teacher_without_fingerprint_is_never_the_same(tmp_path: Path) -> None:
+    """None equals None, but two models of which nothing is known may differ in all their weights."""
+    record: dict[str, Any] = {"corpus_sha256": "a", "options": {}, "held_out": 3, "calibrate": False}
+    record |= {"scores_sha256": None, "sts_sha256": {}}
+    known = {"model": "a", "weight": 0.5, "fingerprint": "abc"}
+    unknown = {"model": "onnx", "weight": 0.5, "fingerprint": None}
+    dropped = {"model": "b", "weight": 0.0}
+    write_record(tmp_path, {**record, "teachers": [known, dropped]})
+    check_same_run(tmp_path, {**record, "teachers": [known, dropped]})
+    for begun in (known, unknown):
+        write_record(tmp_path, {**record, "teachers": [begun, dropped]})
+        with pytest.raises(ValueError, match="nothing tells whether teacher 1, 'onnx', is the same") as error:
+            check_same_run(tmp_path, {**record, "teachers": [unknown, dropped]})
+        assert "another --output" in str(error.value)
+        assert "teacher 2" not in str(error.value)
 
 
 @pytest.mark.parametrize(("option", "value"), [("--teacher-weight", 2), ("--teacher-prompt", "a: ")])
@@ -547,6 +781,9 @@ def test_evaluate_compares_models(models: Path, corpus: Path, pairs: Path, tmp_p
         (["--teacher", "{models}/teacher"], "both --teacher and --sentences"),
         (["--sts", "{pairs}", "--teacher-prompt", "query: "], "No --teacher is given that --teacher-prompt"),
         (["--sts", "{pairs}", "--sts", "{pairs}"], "Two files of pairs are called 'pairs'"),
+        (["--sts", "{pairs}", "--data", "x", "--results", "y"], "No --tasks are given that --data and --results"),
+        (["--tasks", "transfer"], "'transfer' needs local data"),
+        (["--tasks", "sts", "--data", "nowhere"], "no folder of benchmark data"),
     ],
 )
 def test_evaluate_bad_input(arguments: list[str], expected: str, models: Path, pairs: Path) -> None:
@@ -555,6 +792,60 @@ def test_evaluate_bad_input(arguments: list[str], expected: str, models: Path, p
     result = run("evaluate", models / "student", *filled)
     assert result.exit_code == 2
     assert expected in " ".join(result.output.split())
+
+
+def test_evaluate_tasks_without_mteb(
+    models: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is missing must be said with the line that installs it, before anything is loaded or measured."""
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    monkeypatch.setattr(SentenceTransformer, "__init__", None)
+    result = run("evaluate", models / "student", "--sts", pairs, "--tasks", "sts", "--results", tmp_path / "results")
+    assert result.exit_code == 2, result.output
+    message = " ".join(result.output.split())
+    assert 'pip install "rankcse-st[mteb]"' in message
+    assert "Traceback" not in message
+
+
+def test_evaluate_tasks(models: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks stand alone or beside pairs, their scores are in the JSON, and a failed one is the exit status."""
+    pytest.importorskip("mteb", reason=WITHOUT_MTEB)
+    from mteb.abstasks import AbsTaskSTS
+
+    from rankcse_st.benchmark import console
+
+    data = write_benchmark_data(tmp_path / "data")
+    refused = run("evaluate", models / "student", "--tasks", "STS12", "--data", data)
+    assert refused.exit_code == 2
+    assert "Complete the data" in " ".join(refused.output.split())
+    monkeypatch.setattr(console, "evaluate_models", partial(console.evaluate_models, partial_data=True))
+    arguments = ["evaluate", models / "student", models / "teacher", "--data", data, "--cpu"]
+    arguments += ["--results", tmp_path / "results", "--json", tmp_path / "all.json"]
+    output = succeed(*arguments, "--tasks", "STS12,STS13", "--tasks", "MR")
+    assert "STS: Spearman x 100" in output
+    assert "Transfer: accuracy x 100" in output
+    alone = json.loads((tmp_path / "all.json").read_text())
+    student, teacher = str(models / "student"), str(models / "teacher")
+    assert set(alone) == {student, teacher}
+    assert set(alone[student]) == {"STS12", "STS13", "MR"}
+    assert alone[student]["STS12"] != alone[teacher]["STS12"]
+    assert f"{100 * alone[teacher]['STS12']:.2f}" in output
+    assert any((tmp_path / "results").rglob("STS12.json"))
+
+    original = AbsTaskSTS._evaluate_subset
+
+    def fail_on_one(self: AbsTaskSTS, *args: Any, **kwargs: Any) -> Any:
+        if self.metadata.name == "STS14":
+            raise RuntimeError("planted")
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(AbsTaskSTS, "_evaluate_subset", fail_on_one)
+    result = run(*arguments, "--tasks", "STS12,STS14", "--sts", pairs)
+    assert result.exit_code == 1, result.output
+    assert f"These tasks failed: STS14 of {student}, STS14 of {teacher}." in " ".join(result.output.split())
+    beside = json.loads((tmp_path / "all.json").read_text())
+    assert set(beside[student]) == {"STS12", "pairs_spearman_cosine"}
+    assert beside[student]["STS12"] == alone[student]["STS12"]
 
 
 def test_failed_upload_keeps_the_model(quick: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

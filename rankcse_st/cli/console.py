@@ -38,11 +38,11 @@ def errors_as_messages(*, traceback: bool) -> Iterator[None]:
     """Turn an error about the input into one message and exit code 2.
 
     Meant for reading files, loading models and scoring, where ``ValueError``, ``TypeError`` and ``OSError`` tell about
-    what the user gave. ``traceback`` lets them pass.
+    what the user gave, and ``ImportError`` about what is not installed. ``traceback`` lets them pass.
     """
     try:
         yield
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, ImportError) as error:
         if traceback:
             raise
         raise fail(f"{error}") from None

@@ -1,26 +1,24 @@
-"""``rankcse-st evaluate``: models side by side, on agreement with teachers and on graded pairs."""
+"""``rankcse-st evaluate``: models side by side, on agreement with teachers, graded pairs and MTEB's tasks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from rankcse_st.cli import options as shared
-from rankcse_st.cli.console import errors_as_messages, percent, print_table, say
+from rankcse_st.cli.console import console, errors_as_messages, fail, percent, print_table, say
 from rankcse_st.cli.files import check_model_name, read_all_pairs, read_sentences
-from rankcse_st.cli.options import DATA, OUTPUT
+from rankcse_st.cli.options import DATA, EVALUATION, OUTPUT
 from rankcse_st.cli.teachers import TeacherOptions
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.evaluation import BaseEvaluator
 
-    # A group of results: takes a model, gives metrics by name (correlations and overlaps, printed times 100).
-    # What else is to be measured, such as MTEB's tasks, is one more of these.
-    Group = Callable[[SentenceTransformer], dict[str, float]]
+    from rankcse_st.benchmark import BenchmarkReport
 
 
 def evaluate(
@@ -34,6 +32,31 @@ def evaluate(
     teacher_max_seq_length: shared.TeacherLengths = [],  # noqa: B006
     sentences: shared.Sentences = None,
     sts: shared.StsFiles = [],  # noqa: B006
+    tasks: Annotated[
+        list[str],
+        typer.Option(
+            metavar="TASKS",
+            rich_help_panel=EVALUATION,
+            help="MTEB tasks, separated by commas: the groups sts, transfer, ranking and geometry, or any names. Needs "
+            "rankcse-st[mteb].",
+        ),
+    ] = [],  # noqa: B006
+    data: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=EVALUATION,
+            help="JSONL files that stand in for the Hub, for --tasks. 'transfer' needs them.",
+        ),
+    ] = None,
+    results: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=OUTPUT,
+            help="Where results of --tasks are kept; what is there is not computed again. Default: benchmark-results.",
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, rich_help_panel=DATA, help="Sentences encoded at once.")] = 64,
     json_file: Annotated[
         Optional[Path],  # noqa: UP045
@@ -43,10 +66,10 @@ def evaluate(
     config: shared.Config = None,
     traceback: shared.Traceback = False,
 ) -> None:
-    """Compare models: agreement with teachers on sentences, and Spearman on graded pairs.
+    """Compare models: agreement with teachers on sentences, Spearman on graded pairs, and MTEB's tasks.
 
-    Agreement needs --teacher and --sentences (such as held_out.txt, which 'train' writes), pairs need --sts; give one
-    of the two or both.
+    Agreement needs --teacher and --sentences (such as held_out.txt, which 'train' writes), pairs need --sts, tasks
+    --tasks; give any of the three. The exit status is 1 if a task failed.
     """
     with errors_as_messages(traceback=traceback):
         for name in model:
@@ -55,12 +78,17 @@ def evaluate(
         teachers = TeacherOptions.if_given(teacher, teacher_weight, modes, teacher_prompt, teacher_max_seq_length)
         if bool(teacher) != (sentences is not None):
             raise ValueError("Agreement with teachers needs both --teacher and --sentences.")
-        if not teacher and not sts:
-            raise ValueError("Nothing to measure: give --teacher and --sentences, or --sts, or all of them.")
+        if not teacher and not sts and not tasks:
+            raise ValueError("Nothing to measure: give --teacher and --sentences, or --sts, or --tasks.")
+        idle = [option for option, value in (("--data", data), ("--results", results)) if value is not None]
+        if idle and not tasks:
+            raise ValueError(f"No --tasks are given that {' and '.join(idle)} could serve: name some, or leave it out.")
         corpus = None if sentences is None else read_sentences(sentences, minimum=3)
         pairs = read_all_pairs(sts)
+        # First, as it checks the tasks before it loads a model, and computes nothing twice if the rest fails.
+        report = run_tasks(model, tasks, data, results, batch_size, cpu) if tasks else None
 
-        from rankcse_st.cli.scoring import measure, sts_evaluators
+        from rankcse_st.cli.scoring import sts_evaluators
 
         evaluators = sts_evaluators(pairs, batch_size=batch_size)
         if teachers is not None and corpus is not None:
@@ -70,24 +98,50 @@ def evaluate(
             evaluators.insert(
                 0, TeacherAgreementEvaluator(corpus.sentences, ensemble, batch_size=batch_size, name="agreement")
             )
-        results = compare(model, [lambda one: measure(one, evaluators)], cpu=cpu)
-    names = list(dict.fromkeys(name for metrics in results.values() for name in metrics))
-    rows = [[one, *(percent(metrics.get(name)) for name in names)] for one, metrics in results.items()]
-    print_table("x 100", ["model", *names], rows)
+        measured = compare(model, evaluators, cpu=cpu) if evaluators else {name: {} for name in model}
+    if evaluators:
+        names = list(dict.fromkeys(name for metrics in measured.values() for name in metrics))
+        rows = [[one, *(percent(metrics.get(name)) for name in names)] for one, metrics in measured.items()]
+        print_table("x 100", ["model", *names], rows)
+    failed = []
+    if report is not None:
+        for name, scores in zip(model, report.models, strict=True):
+            measured[name] |= {task: score.score for task, score in scores.scores.items()}
+            failed += [f"{task} of {name}" for task in scores.errors]
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        json_file.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
         say(f"Written to {json_file}.")
+    if failed:
+        raise fail(f"These tasks failed: {', '.join(failed)}. The same command tries them again.", 1)
 
 
-def compare(models: Sequence[str], groups: Sequence[Group], *, cpu: bool = False) -> dict[str, dict[str, float]]:
-    """Results of each model, loaded one after the other, in every group."""
+def compare(models: Sequence[str], evaluators: Sequence[BaseEvaluator], *, cpu: bool) -> dict[str, dict[str, float]]:
+    """Metrics of each model, loaded one after the other."""
     from sentence_transformers import SentenceTransformer
 
-    results: dict[str, dict[str, float]] = {}
-    for name in models:
-        model = SentenceTransformer(name, device="cpu" if cpu else None)
-        results[name] = {}
-        for group in groups:
-            results[name] |= group(model)
-    return results
+    from rankcse_st.cli.scoring import measure
+
+    return {name: measure(SentenceTransformer(name, device="cpu" if cpu else None), evaluators) for name in models}
+
+
+def run_tasks(
+    models: Sequence[str], tasks: Sequence[str], data: Path | None, results: Path | None, batch_size: int, cpu: bool
+) -> BenchmarkReport:
+    """Hand over to the benchmark, which prints its tables.
+
+    Raises:
+        ImportError: If ``mteb`` is not installed, with the line that installs it.
+        ValueError: If a task is unknown or its data are incomplete.
+    """
+    from rankcse_st.benchmark.console import evaluate_on_console
+
+    return evaluate_on_console(
+        models,
+        tasks,
+        console=console(),
+        data=data,
+        output=results or "benchmark-results",
+        batch_size=batch_size,
+        device="cpu" if cpu else None,
+    )

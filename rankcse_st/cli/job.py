@@ -7,16 +7,19 @@ import random
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rankcse_st.cli.auto_weights import AutoWeights
 from rankcse_st.cli.console import INTERRUPTED, MAIN_PROCESS, fail, print_metrics, say
 from rankcse_st.cli.files import Pairs, check_model_name, corpus_sha256, read_all_pairs, read_sentences
+from rankcse_st.cli.idle import refuse_idle_options
 from rankcse_st.cli.record import (
     CONFIG_FILE,
     HELD_OUT_FILE,
     RUN_FILE,
+    SELECTION,
     check_same_run,
     read_results,
     versions,
@@ -44,11 +47,13 @@ class TrainingJob:
     options: TrainingOptions
     output: Path
     teachers: TeacherOptions | None = None
-    teacher_batch_size: int = 64
+    teacher_batch_size: int | None = None
     sentences: Path | None = None
     scores: Path | None = None
     cache_dir: Path | None = None
     calibrate: bool = False
+    auto_weights: bool = False
+    weight_pairs: Path | None = None
     held_out: int | None = None
     sts: Sequence[Path] = ()
     resume: bool = False
@@ -57,6 +62,8 @@ class TrainingJob:
 
     corpus: list[str] = field(default_factory=list, init=False)
     pairs: list[Pairs] = field(default_factory=list, init=False)
+    auto: AutoWeights | None = field(default=None, init=False)
+    selection: dict[str, Any] | None = field(default=None, init=False)
     record: dict[str, Any] = field(default_factory=dict, init=False)
     evaluators: list[BaseEvaluator] = field(default_factory=list, init=False)
     student: SentenceTransformer = field(init=False)
@@ -71,6 +78,8 @@ class TrainingJob:
         """
         check_model_name(self.options.student, "student")
         self._check_sources()
+        self._check_weights()
+        refuse_idle_options(self)
         self._check_output()
         self._check_hub()
         self.pairs = read_all_pairs(self.sts)
@@ -99,6 +108,7 @@ class TrainingJob:
         ensemble = None
         if self.teachers is not None:
             ensemble = self.teachers.load(batch_size=self.teacher_batch_size, cpu=self.options.cpu)
+            ensemble = self._choose_weights(self.teachers, ensemble)
         self._begin_record(len(held), ensemble, scored)
         if ensemble is not None:
             scored = self._score(ensemble)
@@ -117,7 +127,7 @@ class TrainingJob:
 
     def run(self) -> None:
         """Measure, train, measure again, save and report."""
-        checkpoint = last_checkpoint(self.output) if self.resume else None
+        checkpoint = self._checkpoint() if self.resume else None
         if self.resume:
             say(
                 f"Resuming from {checkpoint}."
@@ -147,16 +157,21 @@ class TrainingJob:
         self._say_next()
         self._push()
 
+    def scoring_options(self) -> dict[str, Any]:
+        """Options that say how sentences are scored, by name, with what was given."""
+        return {
+            "--calibrate": self.calibrate,
+            "--cache-dir": self.cache_dir,
+            "--teacher-batch-size": self.teacher_batch_size,
+            "--weights": self.auto_weights,
+            "--pairs": self.weight_pairs,
+        }
+
     # --- checks --------------------------------------------------------------------------------------------------
 
     def _check_sources(self) -> None:
         if self.scores is not None:
-            computed = {
-                "--teacher": self.teachers,
-                "--sentences": self.sentences,
-                "--calibrate": self.calibrate,
-                "--cache-dir": self.cache_dir,
-            }
+            computed = {"--teacher": self.teachers, "--sentences": self.sentences, **self.scoring_options()}
             given = [name for name, value in computed.items() if value]
             if given:
                 raise ValueError(f"--scores holds sentences and scores already: leave out {' and '.join(given)}.")
@@ -172,13 +187,36 @@ class TrainingJob:
                 "Distillation needs a teacher: name at least one with --teacher, or a folder with --scores."
             )
 
+    def _check_weights(self) -> None:
+        if self.teachers is None:
+            return
+        self.auto = AutoWeights.if_asked(
+            self.auto_weights, self.teachers, calibrate=self.calibrate, pairs=self.weight_pairs
+        )
+        if self.auto is None:
+            return
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            # Each process would choose for itself, and weights that differ in the last digit are other scores.
+            raise ValueError(
+                "--weights auto chooses in one process, but a launcher started several: choose and score first with "
+                "'rankcse-st score --weights auto', then train with --scores."
+            )
+        if self.resume:
+            self.selection = self.auto.begun(self.output, self.teachers)
+
+    def _checkpoint(self) -> Path | None:
+        return last_checkpoint(self.output, projection_head=self.options.projection_head)
+
     def _check_output(self) -> None:
         if self.output.exists() and not self.output.is_dir():
             raise ValueError(f"The output {self.output} is a file: give a folder.")
         has_model = (self.output / "modules.json").is_file()
         is_run = (self.output / RUN_FILE).is_file()
-        if has_model and not (is_run and last_checkpoint(self.output)):
-            missing = "no checkpoint to go on from" if is_run else f"no {RUN_FILE}: this command did not train it"
+        if has_model and not (is_run and self._checkpoint()):
+            head = " that holds the projection head" if last_checkpoint(self.output) else ""
+            missing = (
+                f"no checkpoint{head} to go on from" if is_run else f"no {RUN_FILE}: this command did not train it"
+            )
             raise ValueError(
                 f"The output folder {self.output} already holds a model, but {missing}. Nothing is overwritten: choose "
                 "another --output."
@@ -234,6 +272,18 @@ class TrainingJob:
         held = set(random.Random(self.options.seed).sample(everything, self._number_held_out()))
         return sorted(held), [i for i in everything if i not in held]
 
+    def _choose_weights(self, teachers: TeacherOptions, ensemble: TeacherEnsemble) -> TeacherEnsemble:
+        """The teachers at measured weights, where that was asked for; a resumed run keeps those it was begun with."""
+        if self.auto is None:
+            return ensemble
+        if self.selection is None:
+            ensemble, self.selection = self.auto.choose(ensemble, self.corpus)
+        else:
+            ensemble = ensemble.with_weights(self.selection["weights"])
+        # From here on they are as if given, in train.yaml too.
+        self.teachers = replace(teachers, weights=self.selection["weights"])
+        return ensemble
+
     def _score(self, ensemble: TeacherEnsemble) -> Dataset:
         from rankcse_st.cli.scoring import score_sentences
 
@@ -267,6 +317,8 @@ class TrainingJob:
             check_same_run(self.output, self.record)
             # Those of the model in the folder, until there is another one.
             self.record |= read_results(self.output)
+        if self.selection is not None:
+            self.record[SELECTION] = self.selection
         if MAIN_PROCESS:
             self.output.mkdir(parents=True, exist_ok=True)
             write_record(self.output, self.record)

@@ -42,6 +42,12 @@ class TeacherPooling(str, Enum):
     cls = "cls"
 
 
+class WeightsBy(str, Enum):
+    """How the teachers' weights are found where they are not given."""
+
+    auto = "auto"
+
+
 class Dtype(str, Enum):
     """How scores are stored."""
 
@@ -103,6 +109,25 @@ TeacherLengths = Annotated[
         help="Length at which the teacher cuts; one for all or one for each. Default: its own.",
     ),
 ]
+Weights = Annotated[
+    Optional[WeightsBy],  # noqa: UP045
+    typer.Option(
+        "--weights",
+        rich_help_panel=DATA,
+        help="'auto' measures how much each teacher should count, and drops those that do not help: on --pairs if "
+        "given, else by how the teachers agree on the sentences. Default: as --teacher-weight says.",
+    ),
+]
+WeightPairs = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--pairs",
+        metavar="FILE",
+        rich_help_panel=DATA,
+        help="Graded pairs that --weights auto goes by: .jsonl, .csv or .tsv with sentence1, sentence2, score. Others "
+        "than those you report on.",
+    ),
+]
 Calibrate = Annotated[
     bool,
     typer.Option(
@@ -112,8 +137,8 @@ Calibrate = Annotated[
     ),
 ]
 TeacherBatchSize = Annotated[
-    int,
-    typer.Option(min=1, rich_help_panel=DATA, help="How many sentences a teacher encodes at once."),
+    Optional[int],  # noqa: UP045
+    typer.Option(min=1, rich_help_panel=DATA, help="How many sentences a teacher encodes at once. Default: 64."),
 ]
 Sentences = Annotated[
     Optional[Path],  # noqa: UP045

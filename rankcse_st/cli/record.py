@@ -18,8 +18,11 @@ HELD_OUT_FILE = "held_out.txt"
 # What may differ when a run is resumed; anything else would go on with another training than the one begun.
 MAY_CHANGE = {"epochs", "eval_steps", "save_steps", "cpu"}
 
+# What --weights auto found.
+SELECTION = "teacher_selection"
+
 # What a run adds to its record.
-RESULTS = ("before", "after", "train_seconds")
+RESULTS = (SELECTION, "before", "after", "train_seconds")
 
 _PACKAGES = ("rankcse-st", "sentence-transformers", "transformers", "datasets", "torch")
 
@@ -35,7 +38,7 @@ def write_record(output: Path, record: dict[str, Any]) -> None:
 
 def read_results(output: Path) -> dict[str, Any]:
     """What a run measured, as far as it came."""
-    begun = _read_record(output)
+    begun = read_record(output)
     return {name: begun[name] for name in RESULTS if name in begun}
 
 
@@ -54,7 +57,7 @@ def check_same_run(output: Path, record: dict[str, Any]) -> None:
     Raises:
         ValueError: If they differ; the message says in what.
     """
-    begun = _read_record(output)
+    begun = read_record(output)
     if not begun:
         return
     if begun.get("corpus_sha256") != record["corpus_sha256"]:
@@ -84,12 +87,24 @@ def check_same_run(output: Path, record: dict[str, Any]) -> None:
 
 
 def _other_teachers(begun: list[dict[str, Any]], teachers: list[dict[str, Any]]) -> list[str]:
-    """What differs in the scores of teachers; a teacher that was moved to another folder is the same."""
+    """What differs in the scores of teachers; a teacher that was moved to another folder is the same.
+
+    One that cannot be identified may be another at every start, so it never counts as the same.
+    """
     if len(begun) != len(teachers):
         return [f"there were {len(begun)} teachers, now {len(teachers)}"]
     differing = []
     for number, (was, now) in enumerate(zip(begun, teachers, strict=True), start=1):
-        if (was.get("fingerprint"), was["weight"]) == (now.get("fingerprint"), now["weight"]):
+        if was["weight"] == now["weight"] == 0:
+            continue  # Read neither then nor now.
+        known, found = was.get("fingerprint"), now.get("fingerprint")
+        if found is not None and (known, was["weight"]) == (found, now["weight"]):
+            continue
+        if found is None and now["weight"] > 0:
+            differing.append(
+                f"nothing tells whether teacher {number}, {now['model']!r}, is the same as before: its weights cannot "
+                "be read (ONNX, OpenVINO)"
+            )
             continue
         names = [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
         told = [f"{name} was {was.get(name)!r}, now {now.get(name)!r}" for name in names if name != "fingerprint"]
@@ -97,7 +112,7 @@ def _other_teachers(begun: list[dict[str, Any]], teachers: list[dict[str, Any]])
     return differing
 
 
-def _read_record(output: Path) -> dict[str, Any]:
+def read_record(output: Path) -> dict[str, Any]:
     """The record of a run; an empty one if there is none."""
     path = output / RUN_FILE
     if not path.is_file():

@@ -97,8 +97,13 @@ class TeacherOptions:
         config = self.as_config().items()
         return [argument for name, values in config for value in values for argument in (f"--{name}", str(value))]
 
-    def load(self, *, batch_size: int = 64, cpu: bool = False) -> TeacherEnsemble:
-        """The ensemble; a teacher that is read with its own pooling is loaded only when it is needed."""
+    def load(self, *, batch_size: int | None = None, cpu: bool = False) -> TeacherEnsemble:
+        """The ensemble; a teacher that is read with its own pooling is loaded only when it is needed.
+
+        Args:
+            batch_size: How many sentences a teacher encodes at once. Defaults to 64.
+            cpu: Stay on the CPU even if there is a GPU.
+        """
         from rankcse_st.teachers import Teacher, TeacherEnsemble, load_cls_teacher
 
         device = "cpu" if cpu else None
@@ -112,7 +117,7 @@ class TeacherOptions:
                     max_seq_length=_of(self.lengths, k),
                 )
             )
-        return TeacherEnsemble(teachers, batch_size=batch_size, device=device)
+        return TeacherEnsemble(teachers, batch_size=batch_size or 64, device=device)
 
 
 def _of(values: Sequence[T], k: int) -> T | None:

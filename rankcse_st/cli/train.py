@@ -34,8 +34,10 @@ def train(
     teacher_pooling: shared.TeacherPoolings = [],  # noqa: B006
     teacher_prompt: shared.TeacherPrompts = [],  # noqa: B006
     teacher_max_seq_length: shared.TeacherLengths = [],  # noqa: B006
-    teacher_batch_size: shared.TeacherBatchSize = 64,
+    teacher_batch_size: shared.TeacherBatchSize = None,
     calibrate: shared.Calibrate = False,
+    weights: shared.Weights = None,
+    pairs: shared.WeightPairs = None,
     sentences: shared.Sentences = None,
     scores: Annotated[
         OptionalPath,
@@ -209,6 +211,8 @@ def train(
             scores=scores,
             cache_dir=cache_dir,
             calibrate=calibrate,
+            auto_weights=weights is not None,
+            weight_pairs=pairs,
             held_out=held_out,
             sts=sts,
             resume=resume,
