@@ -7,6 +7,7 @@ import os
 import platform
 import shlex
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +31,9 @@ HELD_OUT = slice(-1000, None)
 PACKAGES = ("rankcse-st", "sentence-transformers", "transformers", "datasets", "torch", "numpy", "scipy")
 
 Data = Annotated[Path, typer.Option(help="Folder with sts/*.jsonl and wiki/wiki-55k.txt.", exists=True)]
+Model2vec = Annotated[
+    Path | None, typer.Option(help="Folder made by benchmarks.study.distil_model2vec, for the static suite.")
+]
 Mpnet = Annotated[Path | None, typer.Option(help="Folder of all-mpnet-base-v2, for the teachers suite.")]
 Output = Annotated[Path, typer.Option(help="Where results are kept; finished runs are not run again.")]
 
@@ -39,8 +43,10 @@ def run(
     suite: Annotated[str, typer.Argument(help=", ".join(SUITES))],
     data: Data,
     mpnet: Mpnet = None,
+    model2vec: Model2vec = None,
     output: Output = RESULTS,
     only: Annotated[str | None, typer.Option(help="Only the runs whose label contains this.")] = None,
+    share: Annotated[str, typer.Option(help="I/N: this process takes the runs I, I + N, ... of N processes.")] = "1/1",
 ) -> None:
     """Run a suite; a run whose result is there already is skipped."""
     if suite not in SUITES:
@@ -49,9 +55,12 @@ def run(
     if not path.exists():
         raise typer.BadParameter(f"{path} is missing: run 'choose' first")
     runs = [one for one in SUITES[suite](json.loads(path.read_text())) if only is None or only in one.label]
+    first, processes = map(int, share.split("/"))
     for number, one in enumerate(runs, 1):
+        if (number - first) % processes:
+            continue
         print(f"[{number}/{len(runs)}]", end=" ")
-        _result(one, data, mpnet, output)
+        _result(one, data, {"mpnet": mpnet, "model2vec": model2vec}, output)
 
 
 @app.command()
@@ -59,9 +68,26 @@ def choose(data: Data, output: Output = RESULTS) -> None:
     """Choose each method's learning rate by its development scores, climbing one ladder of rates."""
     from benchmarks.study.scores import choosing_score
 
-    rates = search(lambda one: choosing_score(_result(one, data, None, output)["scores"]))
+    rates = search(lambda one: choosing_score(_result(one, data, {}, output)["scores"]))
     (output / "learning-rates.json").write_text(json.dumps(rates, indent=2) + "\n")
     print(rates)
+
+
+@app.command()
+def compare(data: Data, output: Output = RESULTS) -> None:
+    """Paired bootstrap of the headline rows, and the case study, from the cosines that 'run core' left here."""
+    import numpy as np
+
+    from benchmarks.study.case_study import case_study
+    from benchmarks.study.differences import differences
+    from benchmarks.study.suites import DIFFERENCES, core
+
+    runs = list(core(json.loads((output / "learning-rates.json").read_text())))
+    found = differences(runs, DIFFERENCES, data, output)
+    (output / "differences.json").write_text(json.dumps(found, indent=1) + "\n")
+    first = {run.label: run.key for run in reversed(runs)}  # The first seed of each row.
+    cosines = {label: np.load(output / "models" / f"{key}.npz") for label, key in reversed(first.items())}
+    (output / "case-study.md").write_text("\n".join(case_study(cosines, data)) + "\n", encoding="utf-8")
 
 
 @app.command()
@@ -70,17 +96,17 @@ def report(output: Output = RESULTS) -> None:
     write_report(output)
 
 
-def _result(one: Run, data: Path, mpnet: Path | None, output: Path) -> dict[str, Any]:
+def _result(one: Run, data: Path, folders: Mapping[str, Path | None], output: Path) -> dict[str, Any]:
     """The result of a run, which is made if it is not there."""
     print(f"{one.suite}: {one.label} ({one.key})", flush=True)
     path = output / "runs" / f"{one.key}.json"
     if not path.exists():
-        _run_one(one, data, mpnet, path, output)
+        _run_one(one, data, folders, path, output)
     result: dict[str, Any] = json.loads(path.read_text())
     return result
 
 
-def _run_one(one: Run, data: Path, mpnet: Path | None, path: Path, output: Path) -> None:
+def _run_one(one: Run, data: Path, given: Mapping[str, Path | None], path: Path, output: Path) -> None:
     import numpy as np
     import torch
     from transformers import set_seed
@@ -89,14 +115,13 @@ def _run_one(one: Run, data: Path, mpnet: Path | None, path: Path, output: Path)
     from benchmarks.study.scores import DEV_SETS, GEOMETRY_SET, TEST_SETS, Embedded, agreement
     from benchmarks.study.train import make_dataset, make_student, train
 
-    folders = {"minilm": minilm_folder()}
-    if "mpnet" in one.teachers:
-        if mpnet is None:
-            raise typer.BadParameter("this run needs all-mpnet-base-v2", param_hint="--mpnet")
-        folders["mpnet"] = mpnet
+    folders = {"minilm": minilm_folder()} | {name: folder for name, folder in given.items() if folder is not None}
+    for name in (*one.teachers, *(["model2vec"] if one.student == "model2vec" else [])):
+        if name not in folders:
+            raise typer.BadParameter(f"the run {one.label!r} needs a folder", param_hint=f"--{name}")
     lines = _lines(data)
     set_seed(one.seed)
-    model = make_student(one, folders["minilm"])
+    model = make_student(one, folders)
     training = {"steps": 0, "seconds": 0.0, "processor_seconds": 0.0, "losses": []}
     if one.method != "untouched":
         training = train(one, model, make_dataset(one, lines[: one.sentences], folders, output / "scores"))

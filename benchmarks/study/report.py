@@ -1,51 +1,126 @@
-"""The study's tables, from its raw results."""
+"""The study's tables and plots, from its raw results."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.study.runs import grid
+from benchmarks.study.runs import START, Run, grid
 from benchmarks.study.scores import DEV_SETS, TEST_SETS, choosing_score
 from benchmarks.study.suites import SUITES
 
-DEV_COLUMNS = (*DEV_SETS, "agreement_spearman", "agreement_top10_overlap")
+Rows = dict[str, list[dict[str, Any]]]
+
+AGREEMENT = ("agreement_spearman", "agreement_top10_overlap")
+DEV_COLUMNS = (*DEV_SETS, *AGREEMENT)
+TEST_COLUMNS = (*TEST_SETS, "STS mean", "kendall mean", "ndcg mean", "alignment", "uniformity", *AGREEMENT)
+SHORT = {
+    "STSBenchmark": "STS-B",
+    "STSBenchmark.dev-clean": "STS-B dev-clean",
+    "SICK-R.dev": "SICK-R dev",
+    "STS mean": "**STS mean**",
+    "kendall mean": "Kendall",
+    "ndcg mean": "NDCG",
+    "agreement_spearman": "agreement",
+    "agreement_top10_overlap": "top-10 overlap",
+}
 
 
 def write_report(output: Path) -> None:
-    """Write ``report.md`` beside the results."""
+    """Write ``report.md`` and the figures beside the results."""
     rates = json.loads((output / "learning-rates.json").read_text())
-    lines = ["# Results of the study", "", "Written by `python -m benchmarks.study report` from `runs/*.json`.", ""]
-    for suite, runs in {"grid": grid(), **{name: make(rates) for name, make in SUITES.items()}}.items():
-        rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for run in runs:
-            path = output / "runs" / f"{run.key}.json"
-            if path.exists():
-                label = f"{run.label}, {run.learning_rate:g}" if suite == "grid" else run.label
-                rows[label].append(json.loads(path.read_text()))
-        if rows:
-            lines += [f"## {suite}", "", *_table(rows), ""]
-    (output / "report.md").write_text("\n".join(lines), encoding="utf-8")
+    suites: dict[str, Iterable[Run]] = {f"grid, {student}": grid(student) for student in START}
+    suites |= {name: make(rates) for name, make in SUITES.items()}
+    rows = {name: _rows(runs, output / "runs", by_rate=name.startswith("grid")) for name, runs in suites.items()}
+    lines = ["# Results of the study", "", "Written by `python -m benchmarks.study report` from the JSON here.", ""]
+    for name, found in rows.items():
+        if found:
+            lines += [f"## {name}", "", *_table(found), ""]
+            if name == "core" and (output / "differences.json").exists():
+                lines += [*_differences(json.loads((output / "differences.json").read_text())), ""]
+    if (output / "case-study.md").exists():
+        lines += ["## case study", "", (output / "case-study.md").read_text(encoding="utf-8")]
+    (output / "report.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    _plot(rows, output)
 
 
-def _table(rows: dict[str, list[dict[str, Any]]]) -> list[str]:
+def _rows(runs: Iterable[Run], folder: Path, *, by_rate: bool) -> Rows:
+    rows: Rows = {}
+    for run in runs:
+        path = folder / f"{run.key}.json"
+        if path.exists():
+            label = f"{run.label}, {run.learning_rate:g}" if by_rate else run.label
+            rows.setdefault(label, []).append(json.loads(path.read_text()))
+    return rows
+
+
+def _table(rows: Rows) -> list[str]:
     tested = all("STS mean" in result["scores"] for results in rows.values() for result in results)
-    columns = (*TEST_SETS, "STS mean", *DEV_COLUMNS) if tested else DEV_COLUMNS
-    header = ["", "rate", "seeds", *columns, *([] if tested else ["choosing score"]), "steps", "seconds"]
-    table = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    columns = TEST_COLUMNS if tested else DEV_COLUMNS
+    names = [SHORT.get(column, column) for column in columns]
+    header = ["", "rate", "seeds", *names, *([] if tested else ["choosing score"]), "steps", "processor seconds"]
+    table = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
     for label, results in rows.items():
         first = results[0]
         cells = [label, f"{first['run']['learning_rate']:g}" if first["training"]["steps"] else "", str(len(results))]
         cells += [_cell([result["scores"][column] for result in results]) for column in columns]
         if not tested:
             cells.append(_cell([choosing_score(result["scores"]) for result in results]))
-        cells += [str(first["training"]["steps"]), f"{mean(r['training']['seconds'] for r in results):.0f}"]
+        cells += [str(first["training"]["steps"]), f"{_seconds(results):.0f}" if _seconds(results) else ""]
         table.append("| " + " | ".join(cells) + " |")
     return table
 
 
+def _seconds(results: list[dict[str, Any]]) -> float:
+    return mean(result["training"].get("processor_seconds", 0.0) for result in results)
+
+
 def _cell(values: list[float]) -> str:
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def _differences(found: list[Mapping[str, Any]]) -> list[str]:
+    table = [
+        "Differences of the STS mean, with 95 % intervals of a paired bootstrap over the test pairs "
+        f"({found[0]['resamples']} resamples, the mean over the seeds in each):",
+        "",
+        "| | difference | from | to | p |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for one in found:
+        values = " | ".join(f"{one[key]:+.2f}" for key in ("difference", "low", "high"))
+        table.append(f"| {one['first']} - {one['second']} | {values} | {one['p_value']:.3f} |")
+    return table
+
+
+def _plot(rows: Mapping[str, Rows], output: Path) -> None:
+    """``learning-rates.svg``: each method's choosing score over the ladder; ``time.svg``: STS over training time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for label, (result, *_) in rows["grid, minilm-3"].items():
+        curves.setdefault(label.rsplit(",", 1)[0], []).append(
+            (result["run"]["learning_rate"], choosing_score(result["scores"]))
+        )
+    for name, points in curves.items():
+        axes.plot(*zip(*sorted(points), strict=True), marker="o", label=name)
+    axes.set(xscale="log", xlabel="learning rate", ylabel="choosing score (development sets, agreement)")
+    if curves:
+        axes.legend(frameon=False)
+    figure.savefig(output / "learning-rates.svg", metadata={"Date": None})
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for label, results in rows["core"].items():
+        values = [result["scores"]["STS mean"] for result in results]
+        spread = stdev(values) if len(values) > 1 else 0.0
+        axes.errorbar(_seconds(results), mean(values), yerr=spread, marker="o", capsize=3)
+        axes.annotate(label, (_seconds(results), mean(values)), xytext=(6, 4), textcoords="offset points")
+    axes.margins(x=0.2)
+    axes.set(xlabel="processor seconds of training", ylabel="mean of seven STS tasks")
+    figure.savefig(output / "time.svg", metadata={"Date": None})

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
-from benchmarks.study.runs import METHODS, Run
+from benchmarks.study.runs import METHODS, Rates, Run
 
 SEEDS = (1, 2, 3)
-UNTOUCHED = Run("core", "untouched", "untouched")
+# Of the headline rows, those that read every sentence twice; a step of the others costs half of theirs.
+TWO_VIEWS = ("SimCSE", "RankCSE-ListNet", "RankCSE-ListMLE")
+HEADLINE = (*TWO_VIEWS, "EmbedDistill", "ListNet")
+# What the bootstrap compares: the first with the second.
+DIFFERENCES = (
+    ("EmbedDistill", "ListNet"),
+    ("ListNet", "SimCSE"),
+    ("ListNet", "SimCSE, half the steps"),
+    ("ListNet", "RankCSE-ListNet"),
+    ("RankCSE-ListNet", "SimCSE"),
+    ("RankCSE-ListNet", "RankCSE-ListMLE"),
+)
 
-Rates = Mapping[str, float]
+
+def _run(suite: str, name: str, rates: Rates, *, student: str = "minilm-3", **settings: Any) -> Run:
+    """A method with its own learning rate, as a row of a suite."""
+    label = settings.pop("label", name)
+    return Run(suite, label, student=student, learning_rate=rates[student][name], **{**METHODS[name], **settings})
 
 
 def explore(rates: Rates) -> Iterator[Run]:
     """What a ranking loss needs: temperatures, groups of neighbours, matching beside it. Development sets only."""
     common = {"sentences": 4096, "seed": 0, "dev_only": True}
-    ranking = Run("explore", "", "ListNet", learning_rate=rates["ListNet"], **common)
+    ranking = _run("explore", "ListNet", rates, **common)
     temperatures = ((0.025, 0.025), (0.05, 0.05), (0.1, 0.1), (0.2, 0.2), (0.1, 0.05), (0.05, 0.0125))
     for student, teacher in ((0.05, 0.025), *temperatures):
         for rate in (3e-4, 1e-3):
@@ -26,7 +42,7 @@ def explore(rates: Rates) -> Iterator[Run]:
         yield replace(ranking, label=f"ListNet, groups of {groups}", group_size=groups)
         even = replace(ranking, student_temperature=0.05, teacher_temperature=0.05, group_size=groups)
         yield replace(even, label=f"ListNet, τ2 = τ3 = 0.05, groups of {groups}")
-    matching = Run("explore", "EmbedDistill", "EmbedDistill", learning_rate=rates["EmbedDistill"], **common)
+    matching = _run("explore", "EmbedDistill", rates, **common)
     for groups in (1, 32):
         yield replace(matching, label=f"EmbedDistill, groups of {groups}", group_size=groups)
     for weight in (1.0, 5.0):
@@ -36,47 +52,68 @@ def explore(rates: Rates) -> Iterator[Run]:
 
 
 def core(rates: Rates) -> Iterator[Run]:
-    """The alternatives at equal steps, each at its own learning rate, three seeds."""
-    yield UNTOUCHED
+    """The headline: each method at its own learning rate, three seeds, at equal steps and at equal time."""
+    yield Run("core", "untouched", "untouched")
     for seed in SEEDS:
-        for method in METHODS:
-            yield Run("core", method, method, learning_rate=rates[method], seed=seed)
+        for name in HEADLINE:
+            yield _run("core", name, rates, seed=seed)
+        for name in TWO_VIEWS[:2]:
+            yield _run("core", name, rates, seed=seed, sentences=4096, label=f"{name}, half the steps")
 
 
 def ablation(rates: Rates) -> Iterator[Run]:
     """The eleven rows of the paper's ablation (knowl 7): terms left out, one seed."""
     for method in ("ListNet", "ListMLE"):
-        whole = Run("ablation", f"RankCSE-{method}", method, learning_rate=rates[method], contrastive=1, consistency=1)
+        whole = _run("ablation", f"RankCSE-{method}", rates)
         yield whole
-        yield replace(whole, label=f"{whole.label} without consistency", consistency=0)
-        yield replace(whole, label=f"{whole.label} without contrastive", contrastive=0)
-        yield replace(whole, label=f"{whole.label} without both", contrastive=0, consistency=0)
-        yield replace(whole, label=f"{whole.label} without both, two views", contrastive=0, consistency=0, views=2)
-    simcse = Run("ablation", "SimCSE", "SimCSE", learning_rate=rates["SimCSE"])
-    yield simcse
-    without = Run("ablation", "", "ListNet", learning_rate=rates["SimCSE"], distillation=0, consistency=1)
-    yield replace(without, label="without distillation", contrastive=1)
+        yield replace(whole, label=f"{whole.label} without consistency", consistency=0.0)
+        yield replace(whole, label=f"{whole.label} without contrastive", contrastive=0.0)
+        two_views = replace(whole, contrastive=0.0, consistency=0.0, views=2)
+        yield replace(two_views, label=f"{whole.label} without both")
+        yield _run("ablation", method, rates, label=f"{whole.label} without both, one view")
+    yield _run("ablation", "SimCSE", rates)
+    without = _run("ablation", "SimCSE", rates, method="ListNet", distillation=0.0, consistency=1.0)
+    yield replace(without, label="without distillation", contrastive=1.0)
     yield replace(without, label="without distillation and contrastive")
 
 
 def batches(rates: Rates) -> Iterator[Run]:
     """Batches of 32 to 512, and groups of near neighbours in them."""
-    for method in ("ListNet", "ListMLE"):
-        base = Run("batches", method, method, learning_rate=rates[method])
-        for size in (32, 128, 512):
-            yield replace(base, batch_size=size, label=f"{method}, batches of {size}")
-        for groups in (8, 32):
-            yield replace(base, group_size=groups, label=f"{method}, groups of {groups}")
+    for size in (32, 128, 512):
+        yield _run("batches", "ListNet", rates, batch_size=size, label=f"ListNet, batches of {size}")
+    for groups in (8, 32):
+        for name in ("ListNet", "ListMLE"):
+            yield _run("batches", name, rates, group_size=groups, label=f"{name}, groups of {groups}")
+
+
+def balance(rates: Rates) -> Iterator[Run]:
+    """How much the distillation term may weigh beside the two others: ListMLE is a sum over the list."""
+    for method, weights in (("ListNet", (0.1, 1.0, 10.0)), ("ListMLE", (0.001, 0.01, 0.1, 1.0))):
+        for weight in weights:
+            label = f"RankCSE-{method}, distillation x {weight:g}"
+            yield _run(
+                "balance", f"RankCSE-{method}", rates, distillation=weight, sentences=4096, dev_only=True, label=label
+            )
 
 
 def teachers(rates: Rates) -> Iterator[Run]:
-    """One teacher, the other, and both at three weights (knowl 8)."""
-    base = Run("teachers", "", "ListNet", learning_rate=rates["ListNet"])
-    yield replace(base, label="MiniLM")
-    yield replace(base, label="mpnet", teachers=("mpnet",))
-    for weight in (1 / 3, 1 / 2, 2 / 3):
-        label = f"MiniLM {weight:.2f} + mpnet {1 - weight:.2f}"
-        yield replace(base, label=label, teachers=("minilm", "mpnet"), weights=(weight, 1 - weight))
+    """One teacher, the other, and both (knowl 8); matching embeddings by a projection where the widths differ."""
+    both = {"teachers": ("minilm", "mpnet")}
+    for name in ("ListNet", "EmbedDistill"):
+        yield _run("teachers", name, rates, label=f"{name}, MiniLM")
+        yield _run("teachers", name, rates, teachers=("mpnet",), label=f"{name}, mpnet")
+        for weight in (1 / 3, 1 / 2, 2 / 3) if name == "ListNet" else (1 / 2,):
+            label = f"{name}, MiniLM {weight:.2f} + mpnet {1 - weight:.2f}"
+            yield _run("teachers", name, rates, weights=(weight, 1 - weight), label=label, **both)
+
+
+def static(rates: Rates) -> Iterator[Run]:
+    """A student without layers, beside the one that model2vec makes of the same teacher."""
+    yield Run("static", "untouched", "untouched", student="static")
+    yield Run("static", "model2vec", "untouched", student="model2vec")
+    for seed in SEEDS:
+        for name in rates["static"]:
+            yield _run("static", name, rates, student="static", sentences=16384, seed=seed)
 
 
 SUITES: dict[str, Callable[[Rates], Iterator[Run]]] = {
@@ -84,5 +121,7 @@ SUITES: dict[str, Callable[[Rates], Iterator[Run]]] = {
     "core": core,
     "ablation": ablation,
     "batches": batches,
+    "balance": balance,
     "teachers": teachers,
+    "static": static,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,15 +28,18 @@ LAYERS = (1, 3, 5)
 EVALUATION_LENGTH = 128
 
 
-def make_student(run: Run, minilm: Path) -> SentenceTransformer:
+def make_student(run: Run, folders: Mapping[str, Path]) -> SentenceTransformer:
     """The student before training."""
-    model = static_student(str(minilm)) if run.student == "static" else keep_layers(str(minilm), LAYERS)
-    if run.student != "static":
-        model.max_seq_length = EVALUATION_LENGTH
+    if run.student == "model2vec":
+        return SentenceTransformer(str(folders["model2vec"]), device="cpu")
+    if run.student == "static":
+        return static_student(str(folders["minilm"]))
+    model = keep_layers(str(folders["minilm"]), LAYERS)
+    model.max_seq_length = EVALUATION_LENGTH
     return model
 
 
-def make_dataset(run: Run, sentences: list[str], folders: dict[str, Path], cache: Path) -> Dataset:
+def make_dataset(run: Run, sentences: list[str], folders: Mapping[str, Path], cache: Path) -> Dataset:
     """The sentences with what the method takes for labels."""
     if run.method == "SimCSE":
         return Dataset.from_dict({"sentence": sentences, "again": sentences})

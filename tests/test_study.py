@@ -1,0 +1,171 @@
+"""The study: what its runs are, what its losses compute, and what its tables say of results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
+
+from benchmarks.study import case_study, differences, scores
+from benchmarks.study.report import write_report
+from benchmarks.study.runs import LEARNING_RATES, METHODS, START, Run, grid, search
+from benchmarks.study.scores import TEST_SETS, Embedded
+from benchmarks.study.suites import DIFFERENCES, SUITES, core
+from benchmarks.study.train import RankingAndMatching, make_loss
+from rankcse_st import RankCSELoss
+from tests.conftest import SENTENCES
+
+RATES = {student: dict.fromkeys(METHODS, 1e-3) for student in START}
+
+
+def test_no_two_runs_share_a_result() -> None:
+    """Two rows of which one would silently show the other's numbers."""
+    for make in SUITES.values():
+        runs = list(make(RATES))
+        assert len({run.key for run in runs}) == len(runs)
+        assert len({(run.label, run.seed, run.learning_rate) for run in runs}) == len(runs)
+    plain = Run("a", "b", "ListNet")
+    assert plain.key == Run("c", "d", "ListNet", distillation=1.0).key
+    assert plain.key != Run("a", "b", "ListNet", matching=1.0).key
+
+
+def test_rows_that_are_compared_exist() -> None:
+    """A bootstrap that fails after hours of runs, for a label that was renamed."""
+    assert {label for pair in DIFFERENCES for label in pair} <= {run.label for run in core(RATES)}
+
+
+@pytest.mark.parametrize("best", [LEARNING_RATES[0], 1e-4, 3e-2, LEARNING_RATES[-1]])
+def test_search_finds_the_best_rate_and_tries_both_neighbours(best: float) -> None:
+    """A method that loses because its best learning rate lay outside of those that were tried."""
+    tried: list[Run] = []
+
+    def score(run: Run) -> float:
+        assert run.dev_only, "chosen on a test set"
+        tried.append(run)
+        return -abs(LEARNING_RATES.index(run.learning_rate) - LEARNING_RATES.index(best))
+
+    found = search(score)
+    assert found == {student: dict.fromkeys(starts, best) for student, starts in START.items()}
+    position = LEARNING_RATES.index(best)
+    neighbours = set(LEARNING_RATES[max(0, position - 1) : position + 2])
+    for student, starts in START.items():
+        for name in starts:
+            rates = {run.learning_rate for run in tried if run.label == name and run.student == student}
+            assert neighbours <= rates
+    assert len(tried) == len({run.key for run in tried})
+
+
+def test_grid_has_every_method_with_its_own_settings() -> None:
+    """RankCSE's rows of the grid run without two of its three terms."""
+    weights = {run.label: (run.contrastive, run.consistency) for run in grid("minilm-3")}
+    assert weights["RankCSE-ListNet"] == weights["RankCSE-ListMLE"] == (1.0, 1.0)
+    assert weights["ListNet"] == (0.0, 0.0)
+
+
+def test_ranking_and_matching_is_the_sum_of_both(tiny_model: SentenceTransformer) -> None:
+    """A combined loss in which one of the two has no weight, or sees other embeddings."""
+    run = Run("a", "b", "ListNet", matching=2.0)
+    labels = torch.nn.functional.normalize(torch.randn(8, tiny_model.get_embedding_dimension() or 0), dim=-1)
+    features = tiny_model.preprocess(SENTENCES[:8])
+    loss = make_loss(run, tiny_model.eval(), labels.shape[1])
+    assert isinstance(loss, RankingAndMatching)
+    parts = loss([dict(features)], labels)
+    ranking = RankCSELoss(tiny_model, contrastive_weight=0, consistency_weight=0)([dict(features)], labels)
+    matching = EmbedDistillLoss(tiny_model)([dict(features)], labels)
+    assert parts["distillation"].item() == pytest.approx(ranking["distillation"].item(), rel=1e-5)
+    assert parts["matching"].item() == pytest.approx(2 * matching.item(), rel=1e-5)
+    assert parts["matching"].item() > 0.1
+
+
+def test_projection_only_where_widths_differ(tiny_model: SentenceTransformer) -> None:
+    """EmbedDistillLoss hampered by a projection that it does not need, or failing for want of one."""
+    width = tiny_model.get_embedding_dimension() or 0
+    run = Run("a", "b", "EmbedDistill")
+    assert make_loss(run, tiny_model, width).projection is None
+    assert make_loss(run, tiny_model, width + 3).projection.out_features == width + 3
+
+
+@pytest.fixture
+def pairs(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """A set of pairs that stands in for every set of the study, with a query of four targets."""
+    first = SENTENCES[:12]
+    second = [SENTENCES[40]] * 4 + SENTENCES[41:49]
+    found = {
+        "sentence1": first,
+        "sentence2": second,
+        "score": [5.0, 3.0, 1.0, 0.0, 2.0, 4.0, 5.0, 1.0, 2.0, 0.0, 3.0, 1.5],
+    }
+    for module in (scores, differences, case_study):
+        monkeypatch.setattr(module, "read_pairs", lambda data, name: found)
+    return found
+
+
+def test_embedded_scores_are_those_of_each_set_by_itself(
+    tiny_model: SentenceTransformer, pairs: dict[str, list[Any]]
+) -> None:
+    """Cosines of one pair counted for another, after all the sets' sentences were sorted and encoded together."""
+    embedded = Embedded(tiny_model, Path(), (*TEST_SETS, scores.GEOMETRY_SET))
+    sides = [tiny_model.encode(pairs[side], normalize_embeddings=True) for side in ("sentence1", "sentence2")]
+    cosines = (sides[0] * sides[1]).sum(1)
+    np.testing.assert_allclose(embedded.cosines("STS12"), cosines, atol=1e-5)
+    assert np.std(cosines) > 1e-3
+    assert embedded.sts()["STS12"] == pytest.approx(100 * spearmanr(cosines, pairs["score"]).statistic, abs=1e-3)
+    assert scores.GEOMETRY_SET not in embedded.sts()
+    assert set(embedded.ranking()) == {"kendall mean", "ndcg mean"}
+    assert embedded.geometry()["uniformity"] < 0
+
+
+def test_differences_are_of_the_means_over_seeds(tmp_path: Path, pairs: dict[str, list[Any]]) -> None:
+    """A bootstrap of one seed, or with rows exchanged."""
+    runs = [Run("core", label, "ListNet", seed=seed) for label in ("good", "bad") for seed in (1, 2)]
+    runs = [Run(run.suite, run.label, run.method, seed=run.seed, matching=float(run.label == "bad")) for run in runs]
+    (tmp_path / "models").mkdir()
+    rng, gold, expected = np.random.default_rng(0), np.array(pairs["score"]), dict[str, list[float]]()
+    for run in runs:
+        cosines = gold + (0.5 if run.label == "good" else 3.0) * rng.normal(size=len(gold))
+        np.savez(tmp_path / "models" / f"{run.key}.npz", **dict.fromkeys(TEST_SETS, cosines))
+        expected.setdefault(run.label, []).append(float(spearmanr(cosines, gold).statistic))
+    (found,) = differences.differences(runs, [("good", "bad")], Path(), tmp_path, resamples=50)
+    assert found["difference"] == pytest.approx(100 * (np.mean(expected["good"]) - np.mean(expected["bad"])))
+    assert found["difference"] > 5
+    assert found["seeds"] == [2, 2]
+    with pytest.raises(FileNotFoundError, match="run the suite again"):
+        differences.differences([Run("core", "absent", "SimCSE")], [], Path(), tmp_path)
+
+
+def test_case_study_orders_by_grade_and_ranks_each_model(pairs: dict[str, list[Any]]) -> None:
+    """Ranks of one target beside the text of another."""
+    cosines = {"right": {case_study.SET: pairs["score"]}, "wrong": {case_study.SET: [-s for s in pairs["score"]]}}
+    lines = case_study.case_study(cosines, Path())
+    assert SENTENCES[40] in lines[0]
+    cells = [line.strip("| ").split(" | ") for line in lines[4:]]
+    assert [row[0] for row in cells] == SENTENCES[:4]
+    assert [(row[2], row[3]) for row in cells] == [("1", "4"), ("2", "3"), ("3", "2"), ("4", "1")]
+
+
+def test_report_has_means_and_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of one seed that looks like three, or a development score in a column of the test sets."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "learning-rates.json").write_text(json.dumps(RATES))
+    columns: Callable[[float], dict[str, float]] = lambda value: {  # noqa: E731
+        **dict.fromkeys((*TEST_SETS, *scores.DEV_SETS, "STS mean", "kendall mean", "ndcg mean"), value),
+        **dict.fromkeys(("alignment", "uniformity", "agreement_spearman", "agreement_top10_overlap"), value),
+    }
+    for run in core(RATES):
+        if run.label in ("untouched", "ListNet"):
+            result = SimpleNamespace(run=run.settings(), scores=columns(70.0 + run.seed), training={"steps": 64})
+            (tmp_path / "runs" / f"{run.key}.json").write_text(json.dumps(vars(result)))
+    write_report(tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "| ListNet | 0.001 | 3 | 72.00 ± 1.00 |" in text
+    assert (tmp_path / "time.svg").exists()
