@@ -163,7 +163,7 @@ def _lines(data: Path) -> list[str]:
 def _agreement(data: Path, teacher: Path) -> TeacherAgreementEvaluator:
     from rankcse_st.evaluation import TeacherAgreementEvaluator
 
-    return TeacherAgreementEvaluator(_lines(data)[HELD_OUT], str(teacher), name="agreement", write_csv=False)
+    return TeacherAgreementEvaluator(_lines(data)[HELD_OUT], str(teacher))
 
 
 if __name__ == "__main__":

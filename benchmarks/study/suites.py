@@ -49,6 +49,13 @@ def explore(rates: Rates) -> Iterator[Run]:
         for groups in (1, 32):
             both = replace(matching, method="ListNet", matching=weight, group_size=groups, teacher_temperature=0.05)
             yield replace(both, label=f"ListNet, τ2 = τ3 = 0.05, + {weight:g} matching, groups of {groups}")
+    # The second round, about the best temperatures of the first.
+    even = replace(ranking, student_temperature=0.1, teacher_temperature=0.1)
+    yield replace(even, label="ListNet, τ2 = τ3 = 0.1, groups of 32", group_size=32)
+    for weight, rate in ((5.0, 3e-4), (5.0, 1e-3), (20.0, 1e-3)):
+        both = replace(even, matching=weight, learning_rate=rate)
+        yield replace(both, label=f"ListNet, τ2 = τ3 = 0.1, + {weight:g} matching")
+    yield replace(both, label="ListNet, τ2 = τ3 = 0.1, + 20 matching, groups of 32", group_size=32)
 
 
 def core(rates: Rates) -> Iterator[Run]:
