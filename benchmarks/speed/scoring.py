@@ -227,7 +227,7 @@ def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
         what: np.array([r["rows"] / r["seconds"] for r in results if r["part"] == "throughput" and r["what"] == what])
         for what in ("bare", "score")
     }
-    if len(rates["bare"]):
+    if len(rates["bare"]) == len(rates["score"]) > 0:
         ratio = rates["score"] / rates["bare"]
         low, high = interval(ratio)
         found["sentences_a_second"] = {what: float(np.median(rate)) for what, rate in rates.items()}
@@ -270,6 +270,7 @@ def main() -> None:
 
     report: dict[str, Any] = provenance() | {"rows": arguments.rows, "kill_rows": arguments.kill_rows}
     report |= {"dtype": arguments.dtype, "results": []}
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_corpus(arguments.sentences, arguments.rows, folder / "corpus.txt")
@@ -277,10 +278,9 @@ def main() -> None:
             for result in {"throughput": throughput, "memory": memory, "kill": kill}[part](arguments, folder):
                 print(json.dumps(result), flush=True)
                 report["results"].append(result)
-    report["summary"] = summary(report["results"])
+                report["summary"] = summary(report["results"])
+                arguments.output.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report["summary"], indent=1))
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
