@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,12 @@ class AgreementReport:
     def flagged(self) -> list[int]:
         """Positions of the flagged teachers."""
         return [k for k, teacher in enumerate(self.teachers) if teacher.flag]
+
+    @property
+    def undecided(self) -> bool:
+        """Whether no two of the teachers agree, so that nothing says which of them is right."""
+        left = [one.with_others for one in self.teachers if not one.flag]
+        return len(left) > 1 and max(left) < _UNRELATED
 
     def calibrated_weights(self, *, drop_flagged: bool = False) -> list[float]:
         """Weights in proportion to 1 / spread, which sum to 1; 0 for teachers that are unrelated to the others.
@@ -175,7 +181,8 @@ def agreement_report(
         )
         for k, name in enumerate(names)
     )
-    return AgreementReport(teachers, len(rows), _note(teachers))
+    report = AgreementReport(teachers, len(rows), "")
+    return replace(report, note=_note(report))
 
 
 def _odd_ones(lists: list[Floats], ranks: list[Floats], spreads: list[float]) -> tuple[list[str], list[float]]:
@@ -201,13 +208,10 @@ def _odd_ones(lists: list[Floats], ranks: list[Floats], spreads: list[float]) ->
     return flags, [with_mean_of(left, k) for k in range(len(lists))]
 
 
-def _note(teachers: Sequence[TeacherAgreement]) -> str:
-    left = [one for one in teachers if not one.flag]
-    if len(left) < 2:
-        return ""
-    if max(one.with_others for one in left) < _UNRELATED:
+def _note(report: AgreementReport) -> str:
+    if report.undecided:
         return "No two of the teachers agree: at most one of them can be right. Graded pairs would tell which."
-    if len(left) == 2 and len(teachers) == 2:
+    if len(report.teachers) == 2 and not report.flagged:
         return "With two teachers no odd one out can be told: a third, or graded pairs, would."
     return ""
 

@@ -199,7 +199,10 @@ class ProjectionHeadCallback(TrainerCallback, ExportableState):  # type: ignore[
         folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
         # A folder of another name is a trial of a hyperparameter search, which nobody resumes.
         if args.should_save and self.head is not None and folder.is_dir():
-            (folder / WEIGHTS_NAME).write_bytes(self.head.to_bytes())
+            # By a rename, so that a file that is there is whole: a checkpoint without one is passed over by resuming.
+            partial = folder / f"{WEIGHTS_NAME}.partial"
+            partial.write_bytes(self.head.to_bytes())
+            partial.replace(folder / WEIGHTS_NAME)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         remove_projection_head(kwargs["model"])

@@ -104,8 +104,8 @@ def select_teachers(
 
     Raises:
         TypeError: If texts are not strings, or if a candidate is a cross-encoder, which has no embeddings.
-        ValueError: If there are neither sentences nor pairs, only one of pairs and scores, or as ``choose_weights`` and
-            ``agreement_report`` say.
+        ValueError: If there are neither sentences nor pairs, only one of pairs and scores, no pairs and no two teachers
+            that agree, or as ``choose_weights`` and ``agreement_report`` say.
 
     Example:
         ::
@@ -138,6 +138,11 @@ def select_teachers(
 
     report = agreement_report([one[: len(sample)] for one in embeddings], names=names, sample_size=sample_size)
     if pairs is None:
+        if report.undecided:
+            raise ValueError(
+                f"No two of the teachers {names} rank the sentences alike, so nothing says which of them is right. Give "
+                f"graded pairs and their scores, or leave out those that you do not trust.\n{report}"
+            )
         weights, choice = report.calibrated_weights(drop_flagged=drop_flagged), None
     else:
         places = np.array([position[text] for text in ended]).reshape(-1, 2)

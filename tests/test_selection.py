@@ -316,8 +316,11 @@ class TestSelectTeachers:
         assert both.weights == chosen.weights
         assert both.agreement.sentences == 20
 
-    def test_without_grades(self, candidates: list[SentenceTransformer], sentences: list[str]) -> None:
+    def test_without_grades(
+        self, candidates: list[SentenceTransformer], sentences: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Without grades the weights are those of calibration; what was loaded must still serve."""
+        monkeypatch.setattr("rankcse_st.agreement._UNRELATED", -2.0)  # Teachers with random weights agree on nothing.
         chosen = select_teachers(candidates[:2], [*sentences, *sentences])
         assert chosen.choice is None
         assert chosen.to_dict()["chosen_by"] == "calibration"
@@ -327,6 +330,14 @@ class TestSelectTeachers:
         np.testing.assert_allclose(chosen.ensemble.encode(sentences), expected.encode(sentences), atol=1e-3)
         few = select_teachers(candidates[:2], sentences, sample_size=10, seed=1)
         assert few.agreement.sentences == 10
+
+    def test_teachers_of_whom_no_two_agree(
+        self, candidates: list[SentenceTransformer], sentences: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Weights for teachers of which at most one can be right, chosen by nothing."""
+        monkeypatch.setattr("rankcse_st.agreement._UNRELATED", 2.0)
+        with pytest.raises(ValueError, match=r"Give graded pairs[\s\S]*Agreement over"):
+            select_teachers(candidates[:2], sentences)
 
     def test_errors(self, candidates: list[SentenceTransformer], sentences: list[str]) -> None:
         """Halves of an input must be refused before any teacher runs."""

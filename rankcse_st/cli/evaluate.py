@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -134,6 +135,9 @@ def run_tasks(
         ImportError: If ``mteb`` is not installed, with the line that installs it.
         ValueError: If a task is unknown or its data are incomplete.
     """
+    if data is not None and all(Path(model).exists() for model in models):
+        # Everything is here: nothing may wait for a Hub that cannot be reached. Read when the Hub's client is imported.
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from rankcse_st.benchmark.console import evaluate_on_console
 
     return evaluate_on_console(
