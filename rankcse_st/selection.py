@@ -140,8 +140,8 @@ def select_teachers(
     if pairs is None:
         if report.undecided:
             raise ValueError(
-                f"No two of the teachers {names} rank the sentences alike, so nothing says which of them is right. Give "
-                f"graded pairs and their scores, or leave out those that you do not trust.\n{report}"
+                f"No two of the teachers {names} rank the sentences alike, so nothing says which of them is right. "
+                f"Give graded pairs and their scores, or leave out those that you do not trust.\n{report}"
             )
         weights, choice = report.calibrated_weights(drop_flagged=drop_flagged), None
     else:

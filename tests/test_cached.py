@@ -43,10 +43,11 @@ def parts_and_gradients(model: SentenceTransformer, loss: torch.nn.Module, colum
         ([TEXTS], vectors(21, 48), {}),
         ([TEXTS], vectors(21, 48), {"method": "listmle", "consistency_weight": 0.5}),
         ([TEXTS], vectors(21, 48), {"contrastive_weight": 0, "consistency_weight": 0}),
+        ([TEXTS], vectors(21, 32), {"matching_weight": 3.0}),
         ([TEXTS, TEXTS[::-1], TEXTS[5:] + TEXTS[:5]], vectors(21, 3, 48), {}),
         ([TEXTS, TEXTS[::-1], TEXTS[5:] + TEXTS[:5]], torch.rand(21, 2), {"in_batch_terms": True}),
     ],
-    ids=["sentences", "listmle", "distillation", "hard negatives", "explicit"],
+    ids=["sentences", "listmle", "distillation", "matching", "hard negatives", "explicit"],
 )
 def test_equals_the_plain_loss(make_tiny_model, monkeypatch, columns, labels, options, mini_batch_size) -> None:
     """Prevents a cached loss whose value or gradients are not those of the loss that it stands for.

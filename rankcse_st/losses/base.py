@@ -16,6 +16,7 @@ from rankcse_st.losses.explicit import ExplicitLists
 from rankcse_st.losses.gather import check_equal_batches, mean_over_processes
 from rankcse_st.losses.in_batch import InBatchLists
 from rankcse_st.losses.labels import LabelForm, TeacherScores, TeacherVectors, read_labels, undo_truncation
+from rankcse_st.losses.matching import check_matching_weight, matching
 from rankcse_st.losses.parts import LossParts
 from rankcse_st.losses.terms import TermName, Terms
 from rankcse_st.teachers import TeacherEnsemble, TeacherLike
@@ -66,8 +67,10 @@ class RankingLoss(nn.Module):
         mask_duplicates: bool = True,
         gather_across_devices: bool = False,
         teacher_cache_size: int = 65_536,
+        matching_weight: float = 0.0,
     ) -> None:
         super().__init__()
+        check_matching_weight(matching_weight, terms.distillation_weight)
         if teacher_temperature is not None:
             terms = replace(terms, teacher_temperature=teacher_temperature)
         if views not in (None, 1, 2):
@@ -92,6 +95,7 @@ class RankingLoss(nn.Module):
         self.label_form = label_form
         self.normalize_labels = normalize_labels
         self.mask_duplicates = mask_duplicates
+        self.matching_weight = matching_weight
         self.gather_across_devices = gather_across_devices
         self._scale_questioned = self._sharing_questioned = False
 
@@ -211,7 +215,7 @@ class RankingLoss(nn.Module):
             for terms, lists in self._lists(embeddings, teacher, keys):
                 counts = self._counts(lists, terms)
                 parts |= {name: total / counts[name] for name, total in lists.sums(terms).items()}
-        return self._result(parts)
+        return self._result(parts | self._matching(embeddings, teacher))
 
     def _lists(
         self,
@@ -258,6 +262,15 @@ class RankingLoss(nn.Module):
                     "cosines, 1.0 if they are not."
                 )
         return temperature
+
+    def _matching(
+        self, embeddings: Sequence[Tensor], teacher: TeacherVectors | TeacherScores | None
+    ) -> dict[str, Tensor]:
+        """The part of embedding matching, where it is on."""
+        if not self.matching_weight:
+            return {}
+        value = matching(embeddings, teacher, unwrap(self.model).get_embedding_dimension())
+        return {} if value is None else {"matching": self.matching_weight * value}
 
     def _counts(self, lists: InBatchLists | ExplicitLists, terms: Terms) -> dict[TermName, Tensor]:
         """The number of lists that each term's sum is to be divided by."""

@@ -94,6 +94,7 @@ class CachedRankCSELoss(CachedLossMixin, RankCSELoss):  # type: ignore[misc]
         mask_duplicates: bool = True,
         gather_across_devices: bool = False,
         teacher_cache_size: int = 65_536,
+        matching_weight: float = 0.0,
     ) -> None:
         super().__init__(
             model,
@@ -113,6 +114,7 @@ class CachedRankCSELoss(CachedLossMixin, RankCSELoss):  # type: ignore[misc]
             mask_duplicates=mask_duplicates,
             gather_across_devices=gather_across_devices,
             teacher_cache_size=teacher_cache_size,
+            matching_weight=matching_weight,
         )
         if mini_batch_size < 1:
             raise ValueError(f"mini_batch_size must be at least 1, got {mini_batch_size}.")
@@ -151,6 +153,10 @@ class CachedRankCSELoss(CachedLossMixin, RankCSELoss):  # type: ignore[misc]
                 used = [(source, leaf.grad) for source, leaf in sources if leaf.grad is not None]
                 if used:
                     torch.autograd.backward(*zip(*used, strict=True))  # type: ignore[arg-type]
+            if matching := LossParts(self._matching(embeddings, teacher)):
+                if with_backward:
+                    matching.backward()
+                parts = LossParts({name: value.detach() for name, value in (parts + matching).items()})
         return parts
 
     def get_config_dict(self) -> dict[str, Any]:

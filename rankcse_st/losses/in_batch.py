@@ -44,9 +44,9 @@ class InBatchLists:
         if across_devices:
             self.positives = self.positives + get_rank() * self.size
         # First list cos(u_i, [v; n]), second list cos(v_i, [u; n]).
-        self.candidates = everywhere[0] if self.one_view else torch.cat(everywhere[1:])
+        self.candidates = everywhere[0] if self.one_view else _join(everywhere[1:])
         self.swapped_anchors = None if self.one_view else local[1]
-        self.swapped_candidates = None if self.one_view else torch.cat([everywhere[0], *everywhere[2:]])
+        self.swapped_candidates = None if self.one_view else _join([everywhere[0], *everywhere[2:]])
 
         self.teacher_anchors = self.teacher_candidates = None
         if teacher is not None:
@@ -54,7 +54,7 @@ class InBatchLists:
             if len(vectors) == 1:  # Two views of one text have one score vector.
                 vectors = vectors * len(local)
             self.teacher_anchors = vectors[0]
-            self.teacher_candidates = torch.cat([share(v) for v in (vectors if self.one_view else vectors[1:])])
+            self.teacher_candidates = _join([share(v) for v in (vectors if self.one_view else vectors[1:])])
 
         self.keys: tuple[Tensor, Tensor, Tensor] | None = None
         if keys is not None and not self.one_view:
@@ -164,3 +164,8 @@ def _repeat(anchor_keys: Tensor, positive_keys: Tensor, candidate_keys: Tensor) 
     """Whether any text occurs twice, other than as an anchor and its own positive."""
     keys = torch.cat([anchor_keys[anchor_keys != positive_keys], candidate_keys])
     return len(torch.unique(keys)) < len(keys)
+
+
+def _join(tensors: list[Tensor]) -> Tensor:
+    """Their rows; of one tensor that tensor itself, where ``torch.cat`` would copy it."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)

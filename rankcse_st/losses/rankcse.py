@@ -52,10 +52,16 @@ class RankCSELoss(RankingLoss):
         gather_across_devices: Rank against the batches of all processes, not only the own one. Needs
             ``dataloader_drop_last=True``.
         teacher_cache_size: How many sentences live teachers remember (each takes 4 bytes times their dimensions).
+        matching_weight: Weight of a fourth term, which is not in the paper: ``1 - cos`` of each embedding and its score
+            vector, as in
+            :class:`~sentence_transformers.sentence_transformer.losses.EmbedDistillLoss`. It needs one teacher of the
+            student's width. Off by default; the benchmarks' study recommends 20 there. Under ``MatryoshkaLoss`` it
+            acts on whole embeddings only.
 
     References:
         - RankCSE: Unsupervised Sentence Representations Learning via Learning to Rank, https://aclanthology.org/2023.acl-long.771/
         - The contrastive term is that of SimCSE, https://aclanthology.org/2021.emnlp-main.552/
+        - The matching term is that of EmbedDistill, https://huggingface.co/papers/2301.12005
 
     Requirements:
         1. Sentences: one text column, or the same text in two columns, or (anchor, positive, negatives).
@@ -125,6 +131,7 @@ class RankCSELoss(RankingLoss):
         mask_duplicates: bool = True,
         gather_across_devices: bool = False,
         teacher_cache_size: int = 65_536,
+        matching_weight: float = 0.0,
     ) -> None:
         super().__init__(
             model,
@@ -146,7 +153,8 @@ class RankCSELoss(RankingLoss):
             mask_duplicates=mask_duplicates,
             gather_across_devices=gather_across_devices,
             teacher_cache_size=teacher_cache_size,
+            matching_weight=matching_weight,
         )
 
     def get_config_dict(self) -> dict[str, Any]:
-        return self._config()
+        return {**self._config(), "matching_weight": self.matching_weight}

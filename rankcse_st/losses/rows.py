@@ -86,12 +86,14 @@ def _run(
 
 
 def detach_inputs(lists: object, *names: str) -> list[tuple[Tensor, Tensor]]:
-    """Replace attributes of ``lists`` by leaves that collect gradients; the tensors replaced, each with its leaf."""
-    sources = []
+    """Replace attributes of ``lists`` by leaves that collect gradients; the tensors replaced, each with its leaf.
+
+    One tensor under several names has one leaf.
+    """
+    leaves: dict[int, tuple[Tensor, Tensor]] = {}
     for name in names:
         source = getattr(lists, name)
         if source is not None:
-            leaf = source.detach().requires_grad_()
+            _, leaf = leaves.setdefault(id(source), (source, source.detach().requires_grad_()))
             setattr(lists, name, leaf)
-            sources.append((source, leaf))
-    return sources
+    return list(leaves.values())
