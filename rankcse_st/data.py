@@ -14,6 +14,7 @@ from rankcse_st._st import LABEL_FORMAT
 from rankcse_st.scores.arrays import ArrowFolder
 from rankcse_st.scores.columns import check_columns, check_dataset, check_prompts, have_one_prompt, spread_lists
 from rankcse_st.scores.compression import CompressedDtype, CompressionReport, compress
+from rankcse_st.scores.dataset import ScoredDataset
 from rankcse_st.scores.layout import Form, LabelDtype, Layout
 from rankcse_st.scores.scoring import Scorer
 from rankcse_st.scores.sources import DatasetSource, SentenceSource, TextSource, sample
@@ -301,6 +302,7 @@ def with_record(dataset: Dataset, record: Mapping[str, Any]) -> Dataset:
     """The dataset with its record, and with labels that are read as tensors."""
     # Of all that a Dataset carries, the description survives every operation, saving and merging included.
     dataset.info.description = _RECORD_PREFIX + json.dumps(record)
+    dataset = ScoredDataset.of(dataset)
     if dataset.column_names == ["sentence", "label"]:
         # Formatting the text as well would cost another 0.4 ms a batch.
         return dataset.with_format(LABEL_FORMAT, columns=["label"], output_all_columns=True)
