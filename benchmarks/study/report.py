@@ -29,6 +29,11 @@ SHORT = {
 }
 
 
+# What the study's page has of the headline table, between these.
+BLOCK = ("<!-- headline: written by python -m benchmarks.study report -->", "<!-- /headline -->")
+HEADLINE = ("STS mean", "kendall mean", "ndcg mean", "agreement_spearman", "alignment", "uniformity")
+
+
 def write_report(output: Path) -> None:
     """Write ``report.md`` and the figures beside the results."""
     rates = json.loads((output / "learning-rates.json").read_text())
@@ -45,6 +50,11 @@ def write_report(output: Path) -> None:
         lines += ["## case study", "", (output / "case-study.md").read_text(encoding="utf-8")]
     (output / "report.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
     _plot(rows, output)
+    page = output.parent / "README.md"
+    if page.exists() and rows["core"]:
+        before, _, after = page.read_text(encoding="utf-8").partition(BLOCK[0])
+        after = after.partition(BLOCK[1])[2]
+        page.write_text("\n".join([before + BLOCK[0], *_headline(rows["core"]), BLOCK[1] + after]), encoding="utf-8")
 
 
 def _rows(runs: Iterable[Run], folder: Path, *, by_rate: bool) -> Rows:
@@ -71,6 +81,18 @@ def _table(rows: Rows) -> list[str]:
             cells.append(_cell([choosing_score(result["scores"]) for result in results]))
         cells += [str(first["training"]["steps"]), f"{_seconds(results):.0f}" if _seconds(results) else ""]
         table.append("| " + " | ".join(cells) + " |")
+    return table
+
+
+def _headline(rows: Rows) -> list[str]:
+    """The means of what is measured on test sets, and the time of training beside SimCSE's."""
+    whole = _seconds(rows["SimCSE"]) if "SimCSE" in rows else 0.0
+    names = [SHORT.get(column, column) for column in HEADLINE]
+    table = ["| " + " | ".join(["", "seeds", *names, "time"]) + " |", "|---" + "|---:" * (len(names) + 2) + "|"]
+    for label, results in rows.items():
+        cells = [_cell([result["scores"][column] for result in results]) for column in HEADLINE]
+        time = f"{_seconds(results) / whole:.2f}" if whole and _seconds(results) else ""
+        table.append("| " + " | ".join([label, str(len(results)), *cells, time]) + " |")
     return table
 
 
