@@ -141,6 +141,7 @@ FILES: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "cpu-*.json": timings,
     "cuda-*.json": timings,
     "scoring.json": scoring,
+    "scoring-kills.json": scoring,
     "compression.json": compression,
     "sampler.json": sampler,
 }

@@ -128,6 +128,10 @@ class Section:
         average = ["Avg."] if len(self.averaged) > 1 else []
         return ["Model", *(task.removesuffix("Ranking") for task in self.tasks), *average]
 
+    def rows(self, models: Sequence[ModelScores]) -> list[list[str]]:
+        """Of the models that have been given any of the tasks."""
+        return [self.row(one) for one in models if any(task in one.scores or task in one.errors for task in self.tasks)]
+
     def row(self, model: ModelScores) -> list[str]:
         cells = [self.cell(model, task) for task in self.tasks]
         if len(self.averaged) > 1:
@@ -156,8 +160,8 @@ class Section:
         table.add_column(first, overflow="fold")
         for column in others:
             table.add_column(column, justify="right")
-        for model in models:
-            table.add_row(*self.row(model))
+        for row in self.rows(models):
+            table.add_row(*row)
         return table
 
     def to_markdown(self, models: Sequence[ModelScores]) -> str:
@@ -165,7 +169,7 @@ class Section:
         lines = [
             "| " + " | ".join(header) + " |",
             "|---|" + "---:|" * (len(header) - 1),
-            *("| " + " | ".join(self.row(model)) + " |" for model in models),
+            *("| " + " | ".join(row) + " |" for row in self.rows(models)),
         ]
         note = self.note(models)
         return f"**{self.title}**\n\n" + "\n".join(lines) + (f"\n\n{note}." if note else "")
