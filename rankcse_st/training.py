@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -22,8 +22,26 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainingOptions", "build_loss", "build_trainer", "last_checkpoint", "load_student"]
 
-# The terms (contrastive, consistency, distillation) that each named loss turns on.
-LOSSES = {"rankcse": (1.0, 1.0, 1.0), "distillation": (0.0, 0.0, 1.0), "simcse": (1.0, 0.0, 0.0)}
+
+class Preset(NamedTuple):
+    """What a named loss trains with where the options do not say otherwise."""
+
+    contrastive_weight: float
+    consistency_weight: float
+    distillation_weight: float
+    student_temperature: float
+    teacher_temperature: float
+    matching_weight: float
+
+
+# "rankcse" is the paper's, at the defaults of RankCSELoss; "distillation" is what the benchmarks' study recommends.
+LOSSES = {
+    "rankcse": Preset(1.0, 1.0, 1.0, student_temperature=0.05, teacher_temperature=0.025, matching_weight=0.0),
+    "distillation": Preset(0.0, 0.0, 1.0, student_temperature=0.1, teacher_temperature=0.1, matching_weight=20.0),
+    "simcse": Preset(1.0, 0.0, 0.0, student_temperature=0.05, teacher_temperature=0.025, matching_weight=0.0),
+}
+# The recommendation was measured with ListNet: ListMLE keeps the defaults of its loss.
+LISTMLE_DISTILLATION = Preset(0.0, 0.0, 1.0, student_temperature=0.05, teacher_temperature=0.025, matching_weight=0.0)
 
 CHECKPOINTS = "checkpoints"
 
@@ -34,12 +52,16 @@ class TrainingOptions:
 
     Args:
         student: The model to be trained: a name or a path.
-        loss: Which terms are on: ``"rankcse"`` (contrastive, consistency, distillation, each of weight 1),
-            ``"distillation"`` (distillation alone: one view, half the cost, no dropout needed) or ``"simcse"``
-            (contrastive alone, as a baseline: it needs no teachers).
+        loss: Which terms are on: ``"distillation"`` (distillation alone: one view, half the cost, no dropout needed;
+            what the benchmarks' study recommends), ``"rankcse"`` (the paper's: contrastive, consistency and
+            distillation, each of weight 1) or ``"simcse"`` (contrastive alone, as a baseline: it needs no teachers).
         contrastive_weight, consistency_weight, distillation_weight: Weights instead of those that ``loss`` says.
         method: ``"listnet"`` or ``"listmle"``.
-        temperature, student_temperature, teacher_temperature: As in :class:`~rankcse_st.RankCSELoss`.
+        temperature: As in :class:`~rankcse_st.RankCSELoss`.
+        student_temperature, teacher_temperature: As there. None: 0.05 and 0.025, which are that loss's own defaults,
+            but 0.1 and 0.1 for the loss ``"distillation"`` with ListNet.
+        matching_weight: As there. None: 0, but 20 for the loss ``"distillation"`` with ListNet where the score vectors
+            are as wide as the student's embeddings, and no projection head lies between.
         pooling: For a student that is a bare transformer checkpoint: ``"mean"`` (default) or ``"cls"``.
         max_seq_length: Length in tokens at which the student cuts sentences; by default its own.
         dropout: Dropout to train with; by default the student's own.
@@ -59,14 +81,15 @@ class TrainingOptions:
     """
 
     student: str
-    loss: Literal["rankcse", "distillation", "simcse"] = "rankcse"
+    loss: Literal["rankcse", "distillation", "simcse"] = "distillation"
     contrastive_weight: float | None = None
     consistency_weight: float | None = None
     distillation_weight: float | None = None
     method: Literal["listnet", "listmle"] = "listnet"
     temperature: float = 0.05
-    student_temperature: float = 0.05
-    teacher_temperature: float = 0.025
+    student_temperature: float | None = None
+    teacher_temperature: float | None = None
+    matching_weight: float | None = None
     pooling: Literal["mean", "cls"] | None = None
     max_seq_length: int | None = None
     dropout: float | None = None
@@ -89,7 +112,7 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name} must be positive and finite, but got {value}.")
-        for name in ("contrastive_weight", "consistency_weight", "distillation_weight"):
+        for name in ("contrastive_weight", "consistency_weight", "distillation_weight", "matching_weight"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} must be finite and not negative, but got {value}.")
@@ -116,14 +139,51 @@ class TrainingOptions:
         """Weights of the contrastive, consistency and distillation terms."""
         given = (self.contrastive_weight, self.consistency_weight, self.distillation_weight)
         contrastive, consistency, distillation = (
-            preset if weight is None else weight for weight, preset in zip(given, LOSSES[self.loss], strict=True)
+            preset if weight is None else weight for weight, preset in zip(given, LOSSES[self.loss][:3], strict=True)
         )
         return contrastive, consistency, distillation
+
+    @property
+    def preset(self) -> Preset:
+        """What ``loss`` and ``method`` say where nothing else is said."""
+        if (self.loss, self.method) == ("distillation", "listmle"):
+            return LISTMLE_DISTILLATION
+        return LOSSES[self.loss]
 
     @property
     def needs_dropout(self) -> bool:
         """Whether a term compares two views of a sentence, which only dropout makes different."""
         return self.weights[0] > 0 or self.weights[1] > 0
+
+    def resolve(self, *, embedding_width: int | None, label_width: int | None) -> TrainingOptions:
+        """The same options with temperatures and the matching weight in numbers, now that the widths are known.
+
+        Args:
+            embedding_width: Dimensions of the student's embeddings; None if unknown.
+            label_width: Dimensions of the score vectors, all the teachers' together; None if unknown.
+
+        Raises:
+            ValueError: If embeddings are to be matched with score vectors of another width.
+        """
+        preset, weight = self.preset, self.matching_weight
+        same_width = embedding_width is not None and embedding_width == label_width
+        if weight is None:
+            # Behind a head it would not be the student's own embeddings that are matched.
+            matched = same_width and self.weights[2] > 0 and not self.projection_head
+            weight = preset.matching_weight if matched else 0.0
+        elif weight and not same_width and None not in (embedding_width, label_width):
+            raise ValueError(
+                f"matching_weight={weight:g} compares each embedding with its score vector, which needs one width, but "
+                f"the student's embeddings have {embedding_width} dimensions and the score vectors {label_width} (all "
+                "the teachers' together). Leave matching_weight out, or take one teacher of the student's width."
+            )
+        student, teacher = self.student_temperature, self.teacher_temperature
+        return replace(
+            self,
+            student_temperature=preset.student_temperature if student is None else student,
+            teacher_temperature=preset.teacher_temperature if teacher is None else teacher,
+            matching_weight=weight,
+        )
 
 
 def load_student(options: TrainingOptions) -> SentenceTransformer:
@@ -169,21 +229,36 @@ def load_student(options: TrainingOptions) -> SentenceTransformer:
     return model
 
 
-def build_loss(options: TrainingOptions, model: SentenceTransformer, *, processes: int = 1) -> RankCSELoss:
-    """The loss that ``options`` describe; with several processes it ranks against all of their batches."""
+def build_loss(
+    options: TrainingOptions, model: SentenceTransformer, *, label_width: int | None = None, processes: int = 1
+) -> RankCSELoss:
+    """The loss that ``options`` describe.
+
+    Args:
+        options: What to train with.
+        model: The student.
+        label_width: Dimensions of the score vectors. Where it is not known, embeddings are matched only if
+            ``options.matching_weight`` says so.
+        processes: With several, each ranks against the batches of all.
+
+    Raises:
+        ValueError: If embeddings are to be matched with score vectors of another width, or without distillation.
+    """
     from rankcse_st.losses import RankCSELoss
 
+    options = options.resolve(embedding_width=model.get_embedding_dimension(), label_width=label_width)
     contrastive, consistency, distillation = options.weights
     return RankCSELoss(
         model,
         method=options.method,
         temperature=options.temperature,
-        student_temperature=options.student_temperature,
-        teacher_temperature=options.teacher_temperature,
+        student_temperature=cast("float", options.student_temperature),
+        teacher_temperature=cast("float", options.teacher_temperature),
         contrastive_weight=contrastive,
         consistency_weight=consistency,
         distillation_weight=distillation,
         gather_across_devices=processes > 1,
+        matching_weight=cast("float", options.matching_weight),
     )
 
 
@@ -239,9 +314,10 @@ def build_trainer(
         train_dataset: Column ``sentence``, and ``label`` with the teachers' score vectors where distillation is on.
         output: Folder of the run.
         evaluators: Run every ``eval_steps``; the best checkpoint is chosen by the first one's primary metric.
-    """
-    from dataclasses import replace
 
+    Raises:
+        ValueError: As :func:`build_loss`, by the labels' width.
+    """
     from sentence_transformers import SentenceTransformerTrainer
     from sentence_transformers.base.evaluation import SequentialEvaluator
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
@@ -261,10 +337,18 @@ def build_trainer(
         model=model,
         args=arguments,
         train_dataset=train_dataset,
-        loss=build_loss(options, model, processes=arguments.world_size),
+        loss=build_loss(options, model, label_width=label_width(train_dataset), processes=arguments.world_size),
         evaluator=SequentialEvaluator(during, main_score_function=lambda scores: scores[0]) if during else None,
         callbacks=callbacks,
     )
+
+
+def label_width(dataset: Dataset) -> int | None:
+    """Dimensions of a dataset's score vectors; None if it has none."""
+    if "label" not in dataset.column_names or len(dataset) == 0:
+        return None
+    label = dataset.with_format("torch", columns=["label"])[0]["label"]
+    return int(label.shape[-1]) if label.ndim else None
 
 
 def last_checkpoint(output: Path, *, projection_head: bool = False) -> Path | None:

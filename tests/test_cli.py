@@ -30,7 +30,7 @@ from rankcse_st.cli import app, job
 from rankcse_st.cli.record import check_same_run, write_record
 from rankcse_st.data import TeacherScoreDataset
 from rankcse_st.losses import RankCSELoss
-from rankcse_st.training import TrainingOptions, last_checkpoint
+from rankcse_st.training import LISTMLE_DISTILLATION, LOSSES, TrainingOptions, last_checkpoint
 from tests.benchmark_data import WITHOUT_MTEB, write_benchmark_data
 from tests.conftest import SENTENCES
 from tests.teacher_models import make_cross_encoder
@@ -64,6 +64,7 @@ def models(make_tiny_model: Callable[..., SentenceTransformer], tmp_path_factory
     make_tiny_model(dropout=0.0).save_pretrained(str(folder / "without-dropout"))
     make_tiny_model(seed=1, dim=48, lowercase=False).save_pretrained(str(folder / "teacher"))
     make_tiny_model(seed=2, dim=40).save_pretrained(str(folder / "teacher2"))
+    make_tiny_model(seed=4, lowercase=False).save_pretrained(str(folder / "teacher-of-student-width"))
     make_tiny_model(seed=3)[0].model.save_pretrained(str(folder / "bare"))
     make_tiny_model(seed=3).tokenizer.save_pretrained(str(folder / "bare"))
     return folder
@@ -141,32 +142,44 @@ def test_defaults_are_those_of_the_library() -> None:
     train = next(one.callback for one in app.registered_commands if one.callback.__name__ == "train")
     command = inspect.signature(train).parameters
     loss = inspect.signature(RankCSELoss).parameters
-    for name in ("method", "temperature", "student_temperature", "teacher_temperature"):
+    for name in ("method", "temperature"):
         assert getattr(command[name].default, "value", command[name].default) == loss[name].default
-    assert TrainingOptions(student="x").weights == tuple(
-        loss[f"{term}_weight"].default for term in ("contrastive", "consistency", "distillation")
-    )
+    for name, value in LOSSES["rankcse"]._asdict().items():
+        assert value == loss[name].default
+    for name in ("student_temperature", "teacher_temperature", "matching_weight"):
+        assert getattr(LISTMLE_DISTILLATION, name) == loss[name].default
     for option in fields(TrainingOptions):
         if option.name != "student":
             assert getattr(command[option.name].default, "value", command[option.name].default) == option.default
 
 
-def test_train_improves_agreement_and_saves_a_plain_model(quick: list[Any], pairs: Path, tmp_path: Path) -> None:
+def test_train_improves_agreement_and_saves_a_plain_model(
+    quick: list[Any], models: Path, pairs: Path, tmp_path: Path
+) -> None:
     """The main job: a better student, numbers before and after, a model that needs nothing of this package."""
+    # 48 sentences say nothing about others to a student that knows nothing: this one is its teacher, blurred.
+    quick[4] = models / "teacher-of-student-width"
+    student = SentenceTransformer(str(quick[4]), device="cpu")
+    noise = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=noise)
+    quick[2] = tmp_path / "blurred"
+    student.save_pretrained(str(quick[2]))
     output = succeed(*quick, "--epochs", 4, "--sts", pairs)
     folder = tmp_path / "out"
     assert "64 sentences (1 blank lines skipped, 1 duplicates dropped)" in output
     record = json.loads((folder / "rankcse_run.json").read_text())
     assert set(record["after"]) == {"held_out_spearman", "held_out_top10_overlap", "pairs_spearman_cosine"}
     assert record["after"]["held_out_spearman"] > record["before"]["held_out_spearman"] + 0.05
-    assert "before and after" in output
+    assert "before and after" in " ".join(output.split())
     assert f"SentenceTransformer('{folder}').encode" in output.replace("\n", "")
     types = [module["type"] for module in json.loads((folder / "modules.json").read_text())]
     assert types
     assert all(one.startswith("sentence_transformers.") for one in types)
     card = (folder / "README.md").read_text()
     assert "RankCSELoss" in card
-    assert '"teacher_temperature": 0.025' in card
+    assert '"teacher_temperature": 0.1' in card
     assert "RankCSE: Unsupervised Sentence Representations" in card.replace("{R}ank{CSE}", "RankCSE")
     assert len((folder / "held_out.txt").read_text().splitlines()) == 16
 
@@ -225,8 +238,18 @@ BAD_INPUT: dict[str, tuple[list[Any], list[str]]] = {
         ["--scores", ".", "--teacher-batch-size", 8],
         ["leave out --teacher and --sentences and --teacher-batch-size"],
     ),
+    "matching weight": (["--matching-weight", "inf"], ["matching_weight must be finite and not negative"]),
+    "matching without distillation": (
+        ["--loss", "simcse", "--matching-weight", 20],
+        ["--matching-weight has no effect", "distillation term is off"],
+    ),
+    # 20 is what the loss says, but not of a term that is off.
+    "matching with distillation weighed 0": (
+        ["--contrastive-weight", 1, "--distillation-weight", 0, "--matching-weight", 20],
+        ["--matching-weight has no effect", "distillation term is off"],
+    ),
     "temperature of terms that are off": (
-        ["--loss", "distillation", "--temperature", 0.1],
+        ["--temperature", 0.1],
         ["--temperature has no effect", "consistency term are off", "Leave out"],
     ),
     "distillation's options without distillation": (
@@ -351,6 +374,7 @@ def test_missing_sources(left_out: str, expected: str, quick: list[Any]) -> None
 def test_student_without_dropout(quick: list[Any], models: Path, encoded: list[int]) -> None:
     """Two equal views must be noticed before the teachers have scored a corpus, and the message names both remedies."""
     quick[2] = models / "without-dropout"
+    quick += ["--loss", "rankcse"]
     result = run(*quick)
     assert result.exit_code == 2
     assert "No dropout acts" in result.output
@@ -363,7 +387,8 @@ def test_student_without_dropout(quick: list[Any], models: Path, encoded: list[i
 def test_distillation_alone_needs_no_dropout(quick: list[Any], models: Path, tmp_path: Path) -> None:
     """The cheap setting: one view, only the distillation term is in the log."""
     quick[2] = models / "without-dropout"
-    succeed(*quick, "--loss", "distillation", "--method", "listmle")
+    output = succeed(*quick, "--method", "listmle")
+    assert "Loss: distillation (ListMLE, student temperature 0.05); embeddings are not matched" in output
     card = (tmp_path / "out" / "README.md").read_text()
     assert '"method": "listmle"' in card
     logs = log_history(tmp_path / "out")
@@ -371,11 +396,78 @@ def test_distillation_alone_needs_no_dropout(quick: list[Any], models: Path, tmp
     assert not any("contrastive" in entry or "consistency" in entry for entry in logs)
 
 
+def test_default_is_what_the_study_recommends(quick: list[Any], models: Path, tmp_path: Path) -> None:
+    """Other temperatures than said, matching left out or kept secret, or another training from the run's train.yaml."""
+    quick[4] = models / "teacher-of-student-width"
+    output = succeed(*quick)
+    assert (
+        "Loss: distillation (ListNet, student temperature 0.1, teacher temperature 0.1) + 20 x embedding matching."
+        in output
+    )
+    folder = tmp_path / "out"
+    recommended = {"student_temperature": 0.1, "teacher_temperature": 0.1, "matching_weight": 20.0}
+    assert json.loads((folder / "rankcse_run.json").read_text())["options"].items() >= recommended.items()
+    config = yaml.safe_load((folder / "train.yaml").read_text())
+    assert {name.replace("_", "-"): value for name, value in recommended.items()}.items() <= config.items()
+    trained = next(entry for entry in log_history(folder) if "distillation" in entry)
+    assert trained["matching"] > 1
+    assert not {"contrastive", "consistency"} & trained.keys()
+
+    succeed("train", "--config", folder / "train.yaml", "--output", tmp_path / "again")
+    torch.testing.assert_close(embed(tmp_path / "again"), embed(folder), rtol=0, atol=1e-6)
+    succeed(*quick, "--matching-weight", 0, "--output", tmp_path / "unmatched")
+    assert (embed(tmp_path / "unmatched") - embed(folder)).abs().max() > 0.01
+    assert not any("matching" in entry for entry in log_history(tmp_path / "unmatched"))
+
+    succeed(*quick, "--resume", "--epochs", 2)
+    refused = run(*quick, "--resume", "--matching-weight", 5)
+    assert refused.exit_code == 2
+    assert "matching_weight was 20.0, now 5.0" in " ".join(refused.output.split())
+
+
+def test_matching_needs_one_width(quick: list[Any], models: Path, tmp_path: Path, encoded: list[int]) -> None:
+    """An error in the first step would come after hours of scoring; by default such teachers are ranked by only."""
+    refused = run(*quick, "--matching-weight", 20)
+    assert refused.exit_code == 2
+    message = " ".join(refused.output.split())
+    assert "student's embeddings have 32 dimensions and the score vectors 48" in message
+    assert not encoded
+    assert not (tmp_path / "out").exists()
+    output = succeed(*quick)
+    assert "embeddings are not matched (32 dimensions, score vectors 48)." in output
+    assert json.loads((tmp_path / "out" / "rankcse_run.json").read_text())["options"]["matching_weight"] == 0
+    assert not any("matching" in entry for entry in log_history(tmp_path / "out"))
+    succeed(*quick, "--resume")
+
+    source = ["--sentences", quick[6], "--output", tmp_path / "scores", "--cpu"]
+    succeed("score", "--teacher", models / "teacher", *source)
+    options = [*quick[:3], *quick[quick.index("--output") + 2 :], "--scores", tmp_path / "scores"]
+    refused = run(*options, "--matching-weight", 20, "--output", tmp_path / "from-scores")
+    assert refused.exit_code == 2
+    assert "the score vectors 48" in " ".join(refused.output.split())
+
+
+def test_rankcse_is_the_papers_loss(quick: list[Any], models: Path, tmp_path: Path) -> None:
+    """What is recommended for distillation alone must not leak into the paper's own loss."""
+    quick[4] = models / "teacher-of-student-width"
+    output = succeed(*quick, "--loss", "rankcse", "--consistency-weight", 0.5)
+    assert (
+        "Loss: contrastive (temperature 0.05) + 0.5 x consistency (temperature 0.05) + distillation (ListNet, student "
+        "temperature 0.05, teacher temperature 0.025); embeddings are not matched.\n" in output
+    )
+    trained = next(entry for entry in log_history(tmp_path / "out") if "distillation" in entry)
+    assert {"contrastive", "consistency"} <= trained.keys()
+    assert "matching" not in trained
+
+
 def test_simcse_needs_no_teacher(models: Path, corpus: Path, tmp_path: Path, encoded: list[int]) -> None:
     """The baseline runs on text alone."""
     arguments = ["--student", models / "student", "--sentences", corpus, "--output", tmp_path / "out", "--cpu"]
-    succeed("train", *arguments, "--loss", "simcse", "--batch-size", 8, "--save-steps", 100)
+    output = succeed("train", *arguments, "--loss", "simcse", "--batch-size", 8, "--save-steps", 100)
+    assert "Loss: contrastive (temperature 0.05)." in output
     assert not encoded
+    again = ["train", "--config", tmp_path / "out" / "train.yaml", "--output", tmp_path / "again"]
+    assert "Loss: contrastive" in succeed(*again)
     assert any("contrastive" in entry or "loss" in entry for entry in log_history(tmp_path / "out"))
 
 
@@ -387,12 +479,19 @@ class Interrupt(TrainerCallback):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("head", [(), ("--projection-head",)], ids=["plain", "projection head"])
+@pytest.mark.parametrize(
+    ("loss", "head"), [("distillation", ()), ("rankcse", ("--projection-head",))], ids=["one view", "projection head"]
+)
 def test_resume_after_interruption_equals_uninterrupted(
-    head: tuple[str, ...], quick: list[Any], tmp_path: Path, encoded: list[int], monkeypatch: pytest.MonkeyPatch
+    loss: str,
+    head: tuple[str, ...],
+    quick: list[Any],
+    tmp_path: Path,
+    encoded: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An interrupted run goes on from its last checkpoint: no score is computed again, and the result is the same."""
-    quick += ["--save-steps", 4, *head]
+    quick += ["--save-steps", 4, "--loss", loss, *head]
     build_trainer = job.build_trainer
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
@@ -493,7 +592,7 @@ def test_second_run_computes_no_scores_again(quick: list[Any], tmp_path: Path, e
     succeed(*quick)
     assert sum(encoded) == 64
     quick[quick.index("--output") + 1] = tmp_path / "out2"
-    succeed(*quick, "--temperature", 0.1, "--seed", 7)
+    succeed(*quick, "--student-temperature", 0.2, "--seed", 7)
     assert sum(encoded) == 64
 
 
@@ -714,6 +813,16 @@ def test_config_file_stands_for_options_and_the_command_line_wins(models: Path, 
     assert record["options"]["batch_size"] == 16
     assert record["options"]["loss"] == "distillation"
     assert [teacher["weight"] for teacher in record["teachers"]] == pytest.approx([0.25, 0.75])
+
+
+def test_example_config_trains(models: Path, corpus: Path, tmp_path: Path) -> None:
+    """An example that names an option of yesterday, or a combination that is refused."""
+    example = Path(__file__).parents[1] / "examples" / "train.yaml"
+    arguments = ["--student", models / "student", "--teacher", models / "teacher", "--teacher", models / "teacher2"]
+    arguments += ["--sentences", corpus, "--output", tmp_path / "out", "--cache-dir", tmp_path / "scores", "--cpu"]
+    # The tiny student has no positions beyond.
+    output = succeed("train", "--config", example, *arguments, "--max-seq-length", 32, "--batch-size", 16)
+    assert "Loss: distillation (ListNet, student temperature 0.1, teacher temperature 0.1)" in output
 
 
 def test_bare_student_and_cls_teacher(models: Path, corpus: Path, tmp_path: Path) -> None:

@@ -28,9 +28,8 @@ def _idle(job: TrainingJob) -> Iterator[str]:
     if not contrastive and not consistency:
         yield from _of_terms(options, ["temperature"], "the contrastive and the consistency term are off")
     if not distillation:
-        yield from _of_terms(
-            options, ["method", "student_temperature", "teacher_temperature"], "the distillation term is off"
-        )
+        names = ["method", "student_temperature", "teacher_temperature", "matching_weight"]
+        yield from _of_terms(options, names, "the distillation term is off")
     elif options.method == "listmle":
         yield from _of_terms(options, ["teacher_temperature"], "ListMLE takes the teachers' order only")
     if job.teachers is None and job.scores is None:
@@ -50,8 +49,10 @@ def _idle(job: TrainingJob) -> Iterator[str]:
 
 
 def _of_terms(options: TrainingOptions, names: list[str], why: str) -> Iterator[str]:
+    # None is a default that the loss fills in; matching of weight 0 is none, whatever the loss would say.
     defaults = {one.name: one.default for one in fields(options)}
-    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != defaults[name]]
+    defaults |= {**options.preset._asdict(), "matching_weight": 0.0}
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) not in (None, defaults[name])]
     if given:
         yield f"{' and '.join(given)} {'has' if len(given) == 1 else 'have'} no effect: {why}"
 

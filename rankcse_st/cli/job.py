@@ -15,6 +15,7 @@ from rankcse_st.cli.auto_weights import AutoWeights
 from rankcse_st.cli.console import INTERRUPTED, MAIN_PROCESS, fail, print_metrics, say
 from rankcse_st.cli.files import Pairs, check_model_name, corpus_sha256, read_all_pairs, read_sentences
 from rankcse_st.cli.idle import refuse_idle_options
+from rankcse_st.cli.loss import describe_loss
 from rankcse_st.cli.record import (
     CONFIG_FILE,
     HELD_OUT_FILE,
@@ -27,7 +28,14 @@ from rankcse_st.cli.record import (
     write_record,
 )
 from rankcse_st.cli.teachers import TeacherOptions
-from rankcse_st.training import CHECKPOINTS, TrainingOptions, build_trainer, last_checkpoint, load_student
+from rankcse_st.training import (
+    CHECKPOINTS,
+    TrainingOptions,
+    build_trainer,
+    label_width,
+    last_checkpoint,
+    load_student,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -93,7 +101,8 @@ class TrainingJob:
         """Load the student, score the sentences (or read their scores) and hold some out.
 
         Raises:
-            ValueError: As :func:`~rankcse_st.training.load_student` and the teachers.
+            ValueError: As :func:`~rankcse_st.training.load_student` and the teachers, and if embeddings are to be
+                matched with score vectors of another width.
         """
         self.student = load_student(self.options)
 
@@ -109,6 +118,7 @@ class TrainingJob:
         if self.teachers is not None:
             ensemble = self.teachers.load(batch_size=self.teacher_batch_size, cpu=self.options.cpu)
             ensemble = self._choose_weights(self.teachers, ensemble)
+        self._resolve_loss(ensemble, scored)
         self._begin_record(len(held), ensemble, scored)
         if ensemble is not None:
             scored = self._score(ensemble)
@@ -283,6 +293,18 @@ class TrainingJob:
         # From here on they are as if given, in train.yaml too.
         self.teachers = replace(teachers, weights=self.selection["weights"])
         return ensemble
+
+    def _resolve_loss(self, ensemble: TeacherEnsemble | None, scored: Dataset | None) -> None:
+        """Fill in what the options leave to the loss, so that the record and train.yaml say what was trained with."""
+        width: int | None = None
+        if self.options.weights[2] and ensemble is not None:
+            # Known before the teachers have scored anything.
+            width = ensemble.dimension
+        elif self.options.weights[2] and scored is not None:
+            width = label_width(scored)
+        widths = {"embedding_width": self.student.get_embedding_dimension(), "label_width": width}
+        self.options = self.options.resolve(**widths)
+        say(describe_loss(self.options, **widths))
 
     def _score(self, ensemble: TeacherEnsemble) -> Dataset:
         from rankcse_st.cli.scoring import score_sentences

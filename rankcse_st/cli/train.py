@@ -69,10 +69,11 @@ def train(
         shared.LossName,
         typer.Option(
             rich_help_panel=LOSS,
-            help="'rankcse': contrastive, consistency and distillation; 'distillation' alone: half the cost, needs no "
-            "dropout; 'simcse': contrastive alone, a baseline.",
+            help="'distillation' alone: half the cost, needs no dropout, recommended by the benchmarks' study; "
+            "'rankcse': contrastive, consistency and distillation, as in the paper; 'simcse': contrastive alone, a "
+            "baseline.",
         ),
-    ] = shared.LossName.rankcse,
+    ] = shared.LossName.distillation,
     method: Annotated[
         shared.Method,
         typer.Option(rich_help_panel=LOSS, help="Distil the teachers' probabilities (ListNet) or order (ListMLE)."),
@@ -81,11 +82,30 @@ def train(
         float, typer.Option(rich_help_panel=LOSS, help="Of the contrastive and the consistency term.")
     ] = 0.05,
     student_temperature: Annotated[
-        float, typer.Option(rich_help_panel=LOSS, help="Of the student's lists in distillation.")
-    ] = 0.05,
+        OptionalFloat,
+        typer.Option(
+            rich_help_panel=LOSS,
+            help="Of the student's lists in distillation. Default: 0.1 for the loss 'distillation' with ListNet, else "
+            "0.05.",
+        ),
+    ] = None,
     teacher_temperature: Annotated[
-        float, typer.Option(rich_help_panel=LOSS, help="Of the teachers' lists in distillation (ListNet).")
-    ] = 0.025,
+        OptionalFloat,
+        typer.Option(
+            rich_help_panel=LOSS,
+            help="Of the teachers' lists in distillation (ListNet). Default: 0.1 for the loss 'distillation', 0.025 "
+            "for 'rankcse'.",
+        ),
+    ] = None,
+    matching_weight: Annotated[
+        OptionalFloat,
+        typer.Option(
+            rich_help_panel=LOSS,
+            help="Of matching the student's embeddings with the teacher's, beside distillation; both must be of one "
+            "width. Default: 20 for the loss 'distillation' with ListNet where they are (and no projection head), "
+            "else 0.",
+        ),
+    ] = None,
     contrastive_weight: Annotated[
         OptionalFloat, typer.Option(rich_help_panel=LOSS, help="Default: as --loss says, 1 or 0.")
     ] = None,
@@ -183,6 +203,7 @@ def train(
                 temperature=temperature,
                 student_temperature=student_temperature,
                 teacher_temperature=teacher_temperature,
+                matching_weight=matching_weight,
                 pooling=None if pooling is None else pooling.value,
                 max_seq_length=max_seq_length,
                 dropout=dropout,
