@@ -64,7 +64,7 @@ def main(
         result["share_of_a_step"] = _share_of_a_step(result["stages"][128]["ratios"], place)
     if part in ("memory", "all") and not cuda:
         rows = 16_384
-        result["memory"] = {kind: peak_memory(kind, rows, 768) for kind in ("whole matrices", "plain", "cached")}
+        result["memory"] = {kind: peak_memory(kind, rows, 768) for kind in ("plain", "cached")}
         print(f"peak MiB of the loss at {rows} sentences: {result['memory']}", flush=True)
     if part in ("loading", "all") and not cuda:
         from benchmarks.speed.loading import loading
