@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 _ODD = 0.75  # of the agreement that the others have among themselves
 _UNRELATED = 0.1  # Spearman correlation that says nothing
 _NO_SPREAD = 1e-6  # what float32 embeddings of one and the same vector differ by
+_NARROW = 0.1  # of the median of the teachers' spreads
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class TeacherAgreement:
         with_others: The same with the lists of the mean of the other teachers, put on one scale; only of those that
             are not flagged. NaN if there are none.
         flag: Why it is flagged, or ``""``.
-        unrelated: Whether its scores have nothing to do with the others' or are all the same.
+        unrelated: Whether it has weight 0: its scores have nothing to do with the others' or hardly differ.
     """
 
     name: str
@@ -134,7 +135,7 @@ def agreement_report(
     others is flagged if it agrees less than three quarters as much as these do among themselves; then the rest are
     looked at again. A flag says: look whether that teacher's pooling, prompt or language is right. It is no proof:
     teachers of one family agree, and so do those with a common fault. Only a teacher whose lists have nothing to do
-    with the others' (below 0.1) is called unrelated, and has weight 0.
+    with the others' (below 0.1), or whose scores hardly differ (a tenth of the usual spread), has weight 0.
 
     Args:
         embeddings: For each teacher its unit embeddings ``(n, D_k)`` of the same n different sentences.
@@ -177,7 +178,7 @@ def agreement_report(
             with_each=tuple(_agreement(ranks[k], other) for other in ranks),
             with_others=with_others[k],
             flag=flags[k],
-            unrelated=spreads[k] <= _NO_SPREAD or bool(flags[k] and with_others[k] < _UNRELATED),
+            unrelated=bool(flags[k] and (_too_narrow(spreads[k], spreads) or with_others[k] < _UNRELATED)),
         )
         for k, name in enumerate(names)
     )
@@ -187,7 +188,7 @@ def agreement_report(
 
 def _odd_ones(lists: list[Floats], ranks: list[Floats], spreads: list[float]) -> tuple[list[str], list[float]]:
     """Why each teacher is flagged, and its agreement with the mean of those others that are not."""
-    flags = ["" if spread > _NO_SPREAD else "gives all pairs the same score" for spread in spreads]
+    flags = [_too_narrow(spread, spreads) for spread in spreads]
 
     def with_mean_of(others: list[int], k: int) -> float:
         others = [j for j in others if j != k]
@@ -206,6 +207,19 @@ def _odd_ones(lists: list[Floats], ranks: list[Floats], spreads: list[float]) ->
         flags[oddest] = f"odd one out: {100 * agreement[oddest]:.1f} where the others have {100 * usual:.1f}"
         left = rest
     return flags, [with_mean_of(left, k) for k in range(len(lists))]
+
+
+def _too_narrow(spread: float, spreads: list[float]) -> str:
+    """Why a teacher cannot be put on one scale with the others, or ``""``.
+
+    Weights sum to 1. One whose scores are all near 1, say, would need nearly all the weight to be heard, and leave the
+    ensemble with differences that no temperature of the others fits.
+    """
+    if spread <= _NO_SPREAD:
+        return "gives all pairs the same score"
+    if spread < _NARROW * float(np.median(spreads)):
+        return f"scores hardly differ: a spread of {spread:.2g}"
+    return ""
 
 
 def _note(report: AgreementReport) -> str:

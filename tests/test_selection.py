@@ -205,7 +205,7 @@ class TestAgreement:
     def test_matches_brute_force(self) -> None:
         """Agreement is the mean over sentences of the Spearman correlation of two lists without the sentence itself."""
         world = World(pairs=12)
-        embeddings = [world.teacher(0.5), world.teacher(0.9), world.near_one(world.teacher(0.5))]
+        embeddings = [world.teacher(0.5), world.teacher(0.9), world.near_one(world.teacher(0.5), share=0.8)]
         report = agreement_report(embeddings)
         scores = [one @ one.T for one in embeddings]
         spreads = [np.std(one[~np.eye(24, dtype=bool)]) for one in scores]
@@ -226,7 +226,7 @@ class TestAgreement:
     def test_flags_the_odd_ones(self, seed: int) -> None:
         """Random vectors must be flagged, at the usual spread and with scores near 1; noisy teachers must not."""
         world = World(seed)
-        good = [world.teacher(0.5), world.teacher(1.0), world.near_one(world.teacher(0.7))]
+        good = [world.teacher(0.5), world.teacher(1.0), world.near_one(world.teacher(0.7), share=0.8)]
         assert agreement_report(good, sample_size=120).flagged == []
         constant = np.tile(unit(np.ones((1, 8))), (2 * PAIRS, 1))
         mixed = [world.random(), *good, world.near_one(world.random()), constant]
@@ -236,6 +236,20 @@ class TestAgreement:
             weights = report.calibrated_weights(drop_flagged=drop_flagged)
             assert [weight > 0 for weight in weights] == [False, True, True, True, False, False]
         assert "same score" in report.teachers[5].flag
+
+    def test_scores_that_hardly_differ_have_no_weight(self) -> None:
+        """97 % of the weight for a teacher with all scores near 1, and an ensemble that says nothing at 0.025."""
+        world = World()
+        good = [world.teacher(0.3) for _ in range(2)]
+        shifted = world.near_one(good[0])
+        for teachers in ([*good, shifted], [good[0], shifted]):
+            report = agreement_report(teachers)
+            assert "hardly differ" in report.teachers[-1].flag
+            weights = report.calibrated_weights()
+            assert weights[-1] == 0.0
+            assert sum(weights) == pytest.approx(1.0)
+        wide = [np.sign(good[0][:, :1]), *good]  # Wide, and no reason to drop the others.
+        assert not any("hardly" in one.flag for one in agreement_report(wide).teachers)
 
     def test_flagged_is_not_unrelated(self) -> None:
         """One that differs from two of a kind may be the best of the three: a flag, but not weight 0 unless wanted."""

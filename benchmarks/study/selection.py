@@ -81,8 +81,17 @@ def main(
     }.items():
         chosen = select_teachers(teachers, lines, **options)
         print(name, dict(zip(models, chosen.weights, strict=True)), chosen, sep="\n")
-        result[name] = chosen.to_dict()
+        result[name] = named(chosen.to_dict(), list(models))
     (output / "selection.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+def named(record: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """The record with names that say what the candidates are, in place of the folders that they were loaded from."""
+    text = json.dumps(record)
+    for one, name in zip(record["agreement"]["teachers"], names, strict=True):
+        text = text.replace(json.dumps(one["name"]), json.dumps(name))
+    found: dict[str, Any] = json.loads(text) | {"teachers": names}
+    return found
 
 
 if __name__ == "__main__":
