@@ -19,6 +19,7 @@ from torch.nn.functional import normalize
 
 from rankcse_st import CachedRankCSELoss, RankCSELoss
 from rankcse_st.losses import in_batch, rows
+from rankcse_st.losses.cached_rankcse import Batch
 
 TEXTS = [*SENTENCES[:20], SENTENCES[0]]  # One text occurs twice.
 
@@ -69,6 +70,19 @@ def test_equals_the_plain_loss(make_tiny_model, monkeypatch, columns, labels, op
     assert gradients.keys() == expected.keys()
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-5)
+
+
+def test_half_precision_is_ranked_in_single(tiny_model) -> None:
+    """A student in bfloat16 whose similarities are rounded to steps of 0.004, which the plain loss's are not."""
+    embeddings = [(vectors(16, 32) + 0.3).bfloat16() for _ in range(2)]
+    embeddings[1] = embeddings[1] + 0.01
+    labels = vectors(16, 48)
+    expected = RankCSELoss(tiny_model).compute_loss_from_embeddings(embeddings, labels)
+    batch = Batch([dict(tiny_model.preprocess(SENTENCES[:16]))], labels)
+    parts = CachedRankCSELoss(tiny_model).calculate_loss([list(e.split(4)) for e in embeddings], batch)
+    for name, value in expected.items():
+        assert parts[name].dtype == torch.float32
+        torch.testing.assert_close(parts[name], value, rtol=1e-5, atol=1e-7)
 
 
 def test_replays_dropout(tiny_model) -> None:

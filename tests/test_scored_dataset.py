@@ -119,6 +119,14 @@ def test_rows_of_many_chunks(scored: Dataset) -> None:
     assert_same(many.__getitems__(keys), plain(many).__getitems__(keys))
 
 
+def test_keys_and_formats_that_are_not_the_usual(scored: Dataset, quick: list[int]) -> None:
+    """A dtype that was asked for and ignored; an array of keys, which datasets takes, refused."""
+    double = scored.with_format("torch", dtype=torch.float64)
+    assert double.__getitems__(KEYS)[0]["label"].dtype == torch.float64
+    assert quick == []
+    assert_same(scored.__getitems__(np.array(KEYS)), plain(scored).__getitems__(KEYS))
+
+
 def test_keys_out_of_range(scored: Dataset) -> None:
     """A negative key that reads another row, or one behind the end that reads none."""
     with pytest.raises(IndexError):

@@ -46,6 +46,11 @@ CITATION = """
 """  # noqa: E501
 
 
+def at_least_single(tensor: Tensor) -> Tensor:
+    """In float32, or float64 as it is."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
 class RankingLoss(nn.Module):
     """Base of the losses: not for use by itself.
 
@@ -210,7 +215,7 @@ class RankingLoss(nn.Module):
     ) -> Tensor | LossParts:
         # Similarities in half precision would tie what differs: everything from here on is in float32 at least.
         with torch.autocast(embeddings[0].device.type, enabled=False):
-            embeddings = [e if e.dtype in (torch.float32, torch.float64) else e.float() for e in embeddings]
+            embeddings = [at_least_single(embedding) for embedding in embeddings]
             parts: dict[str, Tensor] = {}
             for terms, lists in self._lists(embeddings, teacher, keys):
                 counts = self._counts(lists, terms)

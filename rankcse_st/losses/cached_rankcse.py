@@ -10,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses import CachedLossMixin, has_static_embedding_input
 from torch import Tensor
 
+from rankcse_st.losses.base import at_least_single
 from rankcse_st.losses.in_batch import InBatchLists
 from rankcse_st.losses.labels import LabelForm, TeacherScores
 from rankcse_st.losses.parts import LossParts
@@ -135,7 +136,7 @@ class CachedRankCSELoss(CachedLossMixin, RankCSELoss):  # type: ignore[misc]
 
     def calculate_loss(self, reps: list[list[Tensor]], labels: Batch, *, with_backward: bool = False) -> LossParts:
         """The parts of the loss from the mini-batches' embeddings, which get their gradients if ``with_backward``."""
-        embeddings = [torch.cat(view) for view in reps]
+        embeddings = [at_least_single(torch.cat(view)) for view in reps]
         teacher = self._teacher(labels.columns, labels.labels, embeddings)
         if with_backward and not isinstance(teacher, TeacherScores):
             self._check_views_differ(embeddings)

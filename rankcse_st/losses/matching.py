@@ -29,7 +29,7 @@ def matching(
     """Mean of ``1 - cos`` of embeddings and score vectors over rows and views or columns (EmbedDistill, eq. 7).
 
     Args:
-        embeddings: One (B, d) tensor per view or column.
+        embeddings: One (B, d) tensor per view or column, in single precision at least.
         teacher: The score vectors (B, C, D) with D = d; two views of one column share them.
         model_width: The width of the model's embeddings.
 
@@ -51,10 +51,5 @@ def matching(
             "together). Leave matching_weight out, or take one teacher of the student's width."
         )
     vectors = vectors * len(embeddings) if len(vectors) == 1 else vectors
-    with torch.autocast(embeddings[0].device.type, enabled=False):
-        # In single precision at least, as everywhere.
-        dtype = torch.promote_types(embeddings[0].dtype, torch.float32)
-        cosines = [
-            F.cosine_similarity(e.to(dtype), v.to(dtype), dim=-1) for e, v in zip(embeddings, vectors, strict=True)
-        ]
-        return 1 - torch.stack(cosines).mean()
+    cosines = [F.cosine_similarity(e, v.to(e.dtype), dim=-1) for e, v in zip(embeddings, vectors, strict=True)]
+    return 1 - torch.stack(cosines).mean()

@@ -34,6 +34,7 @@ class ScoredDataset(Dataset):  # type: ignore[misc]
         Args:
             dataset: With a column ``label`` of numbers, of the same shape in each row, and no indices mapping.
         """
+        assert len(dataset) == len(dataset.data)
         return cls(dataset.data, info=dataset.info, split=dataset.split)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -46,11 +47,12 @@ class ScoredDataset(Dataset):  # type: ignore[misc]
         others = [name for name in self.column_names if name != "label"]
         if (
             self.format["type"] != LABEL_FORMAT
+            or self.format["format_kwargs"]
             or "label" not in shown
-            or not _is_array(self.data.schema.field("label").type)
+            or not _is_array(self.data.table["label"])
             or any(self.features[name] != Value("string") for name in others)
             or self._indices is not None
-            or not keys
+            or len(keys) == 0
             or min(keys) < 0
             or max(keys) >= len(self)
         ):
@@ -67,11 +69,12 @@ class ScoredDataset(Dataset):  # type: ignore[misc]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _is_array(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds floats in one shape for all rows."""
+def _is_array(column: pa.ChunkedArray) -> bool:
+    """Whether a column holds floats in one shape for all rows."""
+    kind = column.type
     while pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
-    return bool(pa.types.is_floating(kind))
+    return bool(pa.types.is_floating(kind)) and column.null_count == 0
 
 
 def _arrays(column: pa.ChunkedArray) -> list[NDArray[Any]]:
