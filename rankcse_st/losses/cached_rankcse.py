@@ -21,7 +21,7 @@ from rankcse_st.teachers import TeacherEnsemble, TeacherLike
 from rankcse_st.views import Features, separate_views
 
 # How many of the ranges in which a score matrix is worked on exist at once here, with their gradients.
-_RANGES_AT_ONCE = 16
+_RANGES_AT_ONCE = 8
 
 
 class Batch(NamedTuple):
