@@ -53,7 +53,7 @@ def timings(found: dict[str, Any]) -> Iterator[str]:
     share = found.get("share_of_a_step")
     if share:
         yield (
-            f"At 128 sentences the three terms take {share['loss_ms']:.1f} ms, {share['share']:.1%} of a BERT-base "
+            f"At 128 sentences the three terms take {share['loss_ms']:.1f} ms, {share['share']:.2%} of a BERT-base "
             f"SimCSE step of {share['step_ms']:.0f} ms.\n"
         )
     memory = found.get("memory")
