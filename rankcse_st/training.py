@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rankcse_st.losses import RankCSELoss
 
-__all__ = ["TrainingOptions", "build_loss", "build_trainer", "last_checkpoint", "load_student"]
+__all__ = ["TrainingOptions", "build_loss", "build_trainer", "last_checkpoint", "load_student", "with_learning_rate"]
 
 
 class Preset(NamedTuple):
@@ -69,7 +69,8 @@ class TrainingOptions:
         epochs: Passes over the sentences.
         batch_size: Sentences in a batch, on each device.
         learning_rate: Peak learning rate; by default 3e-5, and 0.02 for a ``StaticEmbedding`` student.
-        warmup: Share of the steps in which the learning rate rises; it falls linearly afterwards.
+        warmup: Share of the steps in which the learning rate rises; it falls linearly afterwards. A share of less than
+            one step is none.
         bf16, fp16: Mixed precision.
         seed: Seed of the split, the order and the dropout.
         eval_steps: Evaluate, and keep the best checkpoint, every so many steps; by default only before and after.
@@ -229,6 +230,14 @@ def load_student(options: TrainingOptions) -> SentenceTransformer:
     return model
 
 
+def with_learning_rate(options: TrainingOptions, model: SentenceTransformer) -> TrainingOptions:
+    """The same options with the learning rate in numbers, now that the student's kind is known."""
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    default = 0.02 if isinstance(model[0], StaticEmbedding) else 3e-5
+    return replace(options, learning_rate=options.learning_rate or default)
+
+
 def build_loss(
     options: TrainingOptions, model: SentenceTransformer, *, label_width: int | None = None, processes: int = 1
 ) -> RankCSELoss:
@@ -320,10 +329,8 @@ def build_trainer(
     """
     from sentence_transformers import SentenceTransformerTrainer
     from sentence_transformers.base.evaluation import SequentialEvaluator
-    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-    if options.learning_rate is None and isinstance(model[0], StaticEmbedding):
-        options = replace(options, learning_rate=0.02)
+    options = with_learning_rate(options, model)
     callbacks = []
     if options.projection_head:
         from rankcse_st.projection_head import add_projection_head
@@ -331,6 +338,10 @@ def build_trainer(
         callbacks.append(add_projection_head(model, seed=options.seed))
     during = list(evaluators) if options.eval_steps is not None else []
     arguments = training_arguments(options, output, best_metric=during[0].primary_metric if during else None)
+    steps_per_epoch = math.ceil(len(train_dataset) / (arguments.train_batch_size * arguments.world_size))
+    if options.warmup * math.ceil(options.epochs * steps_per_epoch) < 1:
+        # It would be rounded up to one step, whose learning rate is 0: a third of a training of three steps.
+        arguments.warmup_steps = 0
     if not options.weights[2] and "label" in train_dataset.column_names:
         train_dataset = train_dataset.remove_columns("label")
     return SentenceTransformerTrainer(

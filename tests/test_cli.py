@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import typer
 import yaml
 from datasets import load_from_disk
 from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -26,7 +29,7 @@ from tokenizers.models import WordLevel
 from transformers import TrainerCallback
 from typer.testing import CliRunner, Result
 
-from rankcse_st.cli import app, job
+from rankcse_st.cli import app, console, job
 from rankcse_st.cli.record import check_same_run, write_record
 from rankcse_st.data import TeacherScoreDataset
 from rankcse_st.losses import RankCSELoss
@@ -135,6 +138,31 @@ def test_help_names_every_option(command: str) -> None:
     assert len(options) > 10
     for name in options:
         assert f"--{name.replace('_', '-')}" in result.output
+
+
+@pytest.mark.parametrize("command", ["train", "score", "evaluate"])
+def test_help_is_printed_as_written(command: str) -> None:
+    """Help is read as markup, so that "rankcse-st[mteb]" became "rankcse-st", which installs something else."""
+    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "600", "TERM": "dumb"})
+    printed = " ".join(re.sub("[^ -~]", " ", result.output).split())
+    options = typer.main.get_command(app).commands[command].params
+    texts = [" ".join(option.help.replace("\\[", "[").split()) for option in options if getattr(option, "help", None)]
+    assert len(texts) > 10
+    assert [text for text in texts if text not in printed] == []
+    assert ("Needs rankcse-st[mteb]." in printed) == (command == "evaluate")
+
+
+def test_console_prints_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """A name with brackets or colons must not be read as markup or as an emoji, nor fail."""
+    text = r"models/[bold]x[/] :cat: [/red] \[mteb]"
+    console.say(text)
+    console.fail(text)
+    console.print_table("[t]", ["x 100", "sts[dev]_spearman"], [["a[b] :cat:", "[/]"]])
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"{text}\n[t]")
+    assert captured.err == f"Error: {text}\n"
+    for part in ("sts[dev]_spearman", "a[b] :cat:", "[/]"):
+        assert part in captured.out.split("\n", 1)[1]
 
 
 def test_defaults_are_those_of_the_library() -> None:
@@ -371,6 +399,45 @@ def test_missing_sources(left_out: str, expected: str, quick: list[Any]) -> None
     assert expected in result.output
 
 
+def test_two_sentences(models: Path, tmp_path: Path) -> None:
+    """Whoever never heard of --held-out must learn what to do about it; without it, they can be trained on."""
+    corpus = tmp_path / "two.txt"
+    corpus.write_text("The cat is late.\nThe dog is late.\n")
+    # Of two sentences, each has only one other to rank: what trains is matching, which needs a teacher of this width.
+    arguments = ["train", "--student", models / "student", "--teacher", models / "teacher-of-student-width"]
+    arguments += ["--sentences", corpus, "--output", tmp_path / "out", "--cpu", "--learning-rate", "1e-3"]
+    refused = run(*arguments)
+    assert refused.exit_code == 2
+    message = " ".join(refused.output.split())
+    assert "There are 2 sentences, too few to hold out 3, as is done by default" in message
+    assert "give more text, or hold none out with --held-out 0" in message
+    start = embed(models / "student")
+    output = succeed(*arguments, "--held-out", 0)
+    assert "Note: all 2 training sentences fit in one batch (of 128)" in output
+    assert "A smaller --batch-size, more text or more --epochs" in output
+    assert (embed(tmp_path / "out") - start).abs().max() > 1e-4
+
+
+def test_student_is_its_own_teacher(quick: list[Any], models: Path, tmp_path: Path) -> None:
+    """Its agreement can only fall, for which anyone would blame the training."""
+    remark = f"Warning: the student {models / 'student'} is its own teacher"
+    other = [*quick]
+    assert remark not in succeed(*other, "--output", tmp_path / "other")
+    shutil.copytree(models / "student", tmp_path / "copy")
+    quick[4] = tmp_path / "copy"
+    output = succeed(*quick, "--max-seq-length", 16)
+    assert output.count(remark) == 1
+    assert "can only move it away" in output
+    assert json.loads((tmp_path / "out" / "rankcse_run.json").read_text())["before"]["held_out_spearman"] > 0.999
+    # Beside another teacher, or told apart by a prompt, it has something to learn.
+    for more in (["--teacher", models / "teacher"], ["--teacher-prompt", "Anna: "]):
+        assert remark not in succeed(*quick, *more, "--output", tmp_path / more[0])
+
+    succeed("score", *quick[3:7], "--output", tmp_path / "scores", "--cpu")
+    options = [*quick[:3], "--scores", tmp_path / "scores", *quick[9:], "--output", tmp_path / "from-scores"]
+    assert remark in succeed(*options)
+
+
 def test_student_without_dropout(quick: list[Any], models: Path, encoded: list[int]) -> None:
     """Two equal views must be noticed before the teachers have scored a corpus, and the message names both remedies."""
     quick[2] = models / "without-dropout"
@@ -466,6 +533,8 @@ def test_simcse_needs_no_teacher(models: Path, corpus: Path, tmp_path: Path, enc
     output = succeed("train", *arguments, "--loss", "simcse", "--batch-size", 8, "--save-steps", 100)
     assert "Loss: contrastive (temperature 0.05)." in output
     assert not encoded
+    # The rate that acted, for none was given.
+    assert json.loads((tmp_path / "out" / "rankcse_run.json").read_text())["options"]["learning_rate"] == 3e-5
     again = ["train", "--config", tmp_path / "out" / "train.yaml", "--output", tmp_path / "again"]
     assert "Loss: contrastive" in succeed(*again)
     assert any("contrastive" in entry or "loss" in entry for entry in log_history(tmp_path / "out"))
@@ -840,12 +909,13 @@ def test_bare_student_and_cls_teacher(models: Path, corpus: Path, tmp_path: Path
         "--save-steps",
         100,
     ]
-    succeed("train", *arguments)
+    output = succeed("train", *arguments)
     pooling = SentenceTransformer(str(tmp_path / "out"), device="cpu")[1]
     assert pooling.pooling_mode == "cls"
     record = json.loads((tmp_path / "out" / "rankcse_run.json").read_text())
     assert record["teachers"][0]["pooling"] == ["cls"]
-    # The student starts as its own teacher.
+    # The student starts as its own teacher, which is said.
+    assert "is its own teacher" in output
     assert record["before"]["held_out_spearman"] == pytest.approx(1.0)
     refused = run(*["train", *arguments, "--student", models / "student", "--output", tmp_path / "other"])
     assert refused.exit_code == 2
@@ -863,6 +933,34 @@ def test_eval_steps_keep_the_best_checkpoint(quick: list[Any], tmp_path: Path) -
     after = json.loads((tmp_path / "out" / "rankcse_run.json").read_text())["after"]["held_out_spearman"]
     assert after == pytest.approx(max(agreements), abs=1e-6)
     assert after > agreements[-1]
+    assert card_metrics(tmp_path / "out")["held_out_spearman"] == pytest.approx(after, abs=1e-9)
+
+
+def card_metrics(folder: Path) -> dict[str, float]:
+    """What a model's card says was measured, in the data at its top."""
+    metadata = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
+    found = {}
+    for result in metadata["model-index"][0]["results"]:
+        for metric in result["metrics"]:
+            found[f"{result['dataset']['type']}_{metric['type']}"] = metric["value"]
+    return found
+
+
+def test_card_reports_the_saved_model(quick: list[Any], pairs: Path, tmp_path: Path) -> None:
+    """What was measured before training would be published as what the trained model does."""
+    succeed(*quick, "--sts", pairs)
+    folder = tmp_path / "out"
+    record = json.loads((folder / "rankcse_run.json").read_text())
+    metrics = card_metrics(folder)
+    assert len(record["after"]) == 3
+    for name, value in record["after"].items():
+        assert metrics[name] == pytest.approx(value, abs=1e-9)
+    assert abs(record["after"]["held_out_spearman"] - record["before"]["held_out_spearman"]) > 1e-3
+    assert f"**{record['after']['held_out_spearman']:.4f}**".rstrip("0*") in (folder / "README.md").read_text()
+    assert not (folder / "checkpoints" / "README.md").exists()
+    checkpoint = last_checkpoint(folder)
+    assert checkpoint is not None
+    assert "model-index" not in (checkpoint / "README.md").read_text()
 
 
 def test_evaluate_compares_models(models: Path, corpus: Path, pairs: Path, tmp_path: Path) -> None:
@@ -957,6 +1055,28 @@ def test_evaluate_tasks(models: Path, pairs: Path, tmp_path: Path, monkeypatch: 
     assert beside[student]["STS12"] == alone[student]["STS12"]
 
 
+@pytest.mark.parametrize("data", [False, True])
+def test_evaluate_says_when_the_hub_was_out_of_reach(
+    data: bool, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine without network, the same command would fail for ever."""
+    errors = {"STS12": "ConnectionError: Couldn't reach 'mteb/sts12-sts' on the Hub (OfflineModeIsEnabled)"}
+
+    def failing(*args: Any) -> Any:
+        return SimpleNamespace(models=[SimpleNamespace(scores={}, errors=errors)])
+
+    # By its name, it is the command that the package exports.
+    monkeypatch.setattr(sys.modules["rankcse_st.cli.evaluate"], "run_tasks", failing)
+    arguments = ["evaluate", models / "student", "--tasks", "STS12", *(["--data", tmp_path] if data else [])]
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert ("The Hub could not be reached" in result.output) != data
+    assert ("--data DIR reads local files" in result.output) != data
+    errors["STS12"] = "RuntimeError: out of memory"
+    assert "failed: STS12" in (result := run(*arguments)).output
+    assert "The same command tries them again." in result.output
+
+
 def test_failed_upload_keeps_the_model(quick: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours of training must not be lost to a network error at the end."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
@@ -982,18 +1102,20 @@ def test_failed_upload_keeps_the_model(quick: list[Any], tmp_path: Path, monkeyp
 def test_failed_evaluation_keeps_the_model(quick: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor to an evaluation that fails after them."""
     measured: list[dict[str, float]] = []
+    measure = job.TrainingJob._measure
 
     def fail_at_the_end(self: job.TrainingJob) -> dict[str, float]:
         if measured:
             raise RuntimeError("out of memory")
-        measured.append({"held_out_spearman": 0.5})
+        measured.append(measure(self))
         return measured[0]
 
     monkeypatch.setattr(job.TrainingJob, "_measure", fail_at_the_end)
     assert isinstance(run(*quick).exception, RuntimeError)
     assert (embed(tmp_path / "out") - embed(Path(str(quick[2])))).abs().max() > 0.01
     record = json.loads((tmp_path / "out" / "rankcse_run.json").read_text())
-    assert record["before"] == measured[0]
+    assert record["before"] == measured[0] != {}
+    assert "model-index" not in (tmp_path / "out" / "README.md").read_text()
     assert "after" not in record
 
 

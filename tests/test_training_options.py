@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from benchmarks.demo.__main__ import RUNS
-from rankcse_st.training import TrainingOptions, build_loss, build_trainer, label_width
+from rankcse_st.training import TrainingOptions, build_loss, build_trainer, label_width, with_learning_rate
 
 N, WIDTH = 8, 32
 PAPER = (0.05, 0.025, 0.0)
@@ -129,3 +129,49 @@ def test_trainer_matches_by_the_width_of_its_dataset(
     assert trainer(WIDTH, loss="simcse").loss.matching_weight == 0
     with pytest.raises(ValueError, match="the score vectors 48"):
         trainer(48, matching_weight=20.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "warmup"),
+    [
+        ({"batch_size": 8}, 1, 0),
+        ({"batch_size": 3}, 3, 0),
+        ({"batch_size": 3, "warmup": 0.4}, 3, 0.4),
+        ({"batch_size": 3, "epochs": 6}, 18, 0),
+        ({"batch_size": 3, "epochs": 7}, 21, 0.05),
+        ({"batch_size": 3, "epochs": 0.5, "warmup": 0.4}, 2, 0),
+    ],
+)
+def test_warmup_of_less_than_a_step_is_none(
+    options: dict[str, Any], steps: int, warmup: float, tiny_model: SentenceTransformer, tmp_path: Path
+) -> None:
+    """Rounded up to a step of learning rate 0, it would leave a model of one step untrained, and nobody would know."""
+    sentences = [f"The cat is number {i}." for i in range(N)]
+    data = Dataset.from_dict({"sentence": sentences, "label": unit_vectors(N, WIDTH).tolist()})
+    full = TrainingOptions(student="x", cpu=True, learning_rate=1e-3, **options)
+    trainer = build_trainer(full, tiny_model, data, tmp_path)
+    assert trainer.args.warmup_steps == warmup
+    before = tiny_model[0].model.embeddings.word_embeddings.weight.clone()
+    rates: list[float] = []
+    create = trainer.create_scheduler
+
+    def recording(num_training_steps: int, optimizer: Any = None) -> Any:
+        scheduler = create(num_training_steps, optimizer)
+        rates.append(scheduler.get_last_lr()[0])
+        assert num_training_steps == steps
+        return scheduler
+
+    trainer.create_scheduler = recording
+    if steps <= 3:
+        trainer.train()
+        assert rates == [1e-3 if warmup == 0 else 0]
+        assert (tiny_model[0].model.embeddings.word_embeddings.weight - before).abs().max() > 1e-4
+
+
+def test_learning_rate_by_the_kind_of_student(tiny_model: SentenceTransformer) -> None:
+    """A record that says null would not tell what a run was trained with."""
+    embedding = StaticEmbedding(tiny_model.tokenizer.backend_tokenizer, embedding_dim=WIDTH)
+    static = SentenceTransformer(modules=[embedding], device="cpu")
+    given, none = TrainingOptions(student="x", learning_rate=1e-4), TrainingOptions(student="x")
+    assert [with_learning_rate(none, one).learning_rate for one in (tiny_model, static)] == [3e-5, 0.02]
+    assert [with_learning_rate(given, one).learning_rate for one in (tiny_model, static)] == [1e-4, 1e-4]

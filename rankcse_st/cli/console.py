@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
@@ -18,18 +18,22 @@ MAIN_PROCESS = os.environ.get("RANK", "0") == "0"
 
 
 def console() -> Console:
-    """The console of the main process; under ``torchrun`` the others are silent."""
-    return Console(quiet=not MAIN_PROCESS, highlight=False)
+    """The console of the main process; under ``torchrun`` the others are silent.
+
+    It prints text as it is: a name or a path may hold what rich would take for markup or for an emoji.
+    """
+    return Console(quiet=not MAIN_PROCESS, highlight=False, markup=False, emoji=False)
 
 
 def say(message: str) -> None:
     """Print one line."""
-    console().print(escape(message), soft_wrap=True)
+    console().print(message, soft_wrap=True)
 
 
 def fail(message: str, code: int = USAGE_ERROR) -> typer.Exit:
     """Print an error; ``raise`` what this returns."""
-    Console(stderr=True, highlight=False).print(f"[bold red]Error:[/] {escape(message)}", soft_wrap=True)
+    text = Text.assemble(("Error:", "bold red"), f" {message}")
+    Console(stderr=True, highlight=False).print(text, soft_wrap=True)
     return typer.Exit(code)
 
 
@@ -50,11 +54,11 @@ def errors_as_messages(*, traceback: bool) -> Iterator[None]:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: the first column is text, the others are numbers."""
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=title, title_justify="left")
     for position, column in enumerate(columns):
         table.add_column(column, justify="right" if position else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     console().print(table)
 
 

@@ -39,7 +39,8 @@ def evaluate(
             metavar="TASKS",
             rich_help_panel=EVALUATION,
             help="MTEB tasks, separated by commas: the groups sts, transfer, ranking and geometry, or any names. Needs "
-            "rankcse-st[mteb].",
+            # Help is read as markup: without the backslash, the brackets would be gone.
+            r"rankcse-st\[mteb].",
         ),
     ] = [],  # noqa: B006
     data: Annotated[
@@ -104,17 +105,22 @@ def evaluate(
         names = list(dict.fromkeys(name for metrics in measured.values() for name in metrics))
         rows = [[one, *(percent(metrics.get(name)) for name in names)] for one, metrics in measured.items()]
         print_table("x 100", ["model", *names], rows)
-    failed = []
+    failed: list[str] = []
+    errors: list[str] = []
     if report is not None:
         for name, scores in zip(model, report.models, strict=True):
             measured[name] |= {task: score.score for task, score in scores.scores.items()}
             failed += [f"{task} of {name}" for task in scores.errors]
+            errors += scores.errors.values()
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
         say(f"Written to {json_file}.")
     if failed:
-        raise fail(f"These tasks failed: {', '.join(failed)}. The same command tries them again.", 1)
+        remedy = "The same command tries them again."
+        if data is None and any(_is_about_the_hub(error) for error in errors):
+            remedy = "The Hub could not be reached: the same command tries again, and --data DIR reads local files."
+        raise fail(f"These tasks failed: {', '.join(failed)}. {remedy}", 1)
 
 
 def compare(models: Sequence[str], evaluators: Sequence[BaseEvaluator], *, cpu: bool) -> dict[str, dict[str, float]]:
@@ -124,6 +130,10 @@ def compare(models: Sequence[str], evaluators: Sequence[BaseEvaluator], *, cpu: 
     from rankcse_st.cli.scoring import measure
 
     return {name: measure(SentenceTransformer(name, device="cpu" if cpu else None), evaluators) for name in models}
+
+
+def _is_about_the_hub(error: str) -> bool:
+    return any(sign in error for sign in ("ConnectionError", "ConnectError", "Offline", "LocalEntryNotFound"))
 
 
 def run_tasks(

@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING, Any
 from rankcse_st.cli.auto_weights import AutoWeights
 from rankcse_st.cli.console import INTERRUPTED, MAIN_PROCESS, fail, print_metrics, say
 from rankcse_st.cli.files import Pairs, check_model_name, corpus_sha256, read_all_pairs, read_sentences
+from rankcse_st.cli.hub import check_hub, push
 from rankcse_st.cli.idle import refuse_idle_options
 from rankcse_st.cli.loss import describe_loss
 from rankcse_st.cli.record import (
     CONFIG_FILE,
     HELD_OUT_FILE,
-    RUN_FILE,
     SELECTION,
+    check_output,
     check_same_run,
     read_results,
     versions,
     write_config,
     write_record,
 )
+from rankcse_st.cli.remarks import is_own_teacher, own_teacher_remark, short_batch_remark
 from rankcse_st.cli.teachers import TeacherOptions
 from rankcse_st.training import (
     CHECKPOINTS,
@@ -35,6 +37,7 @@ from rankcse_st.training import (
     label_width,
     last_checkpoint,
     load_student,
+    with_learning_rate,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from sentence_transformers.base.evaluation import BaseEvaluator
 
     from rankcse_st.teachers import TeacherEnsemble
+
+CARD = "README.md"
 
 # Ranks of fewer sentences say nothing.
 FEWEST_HELD_OUT = 3
@@ -88,8 +93,9 @@ class TrainingJob:
         self._check_sources()
         self._check_weights()
         refuse_idle_options(self)
-        self._check_output()
-        self._check_hub()
+        check_output(self.output, resume=self.resume, projection_head=self.options.projection_head)
+        if self.push_to_hub is not None:
+            check_hub()
         self.pairs = read_all_pairs(self.sts)
         if self.sentences is not None:
             found = read_sentences(self.sentences)
@@ -105,6 +111,7 @@ class TrainingJob:
                 matched with score vectors of another width.
         """
         self.student = load_student(self.options)
+        self.options = with_learning_rate(self.options, self.student)
 
         from rankcse_st.cli.scoring import load_scores, sts_evaluators
 
@@ -120,6 +127,7 @@ class TrainingJob:
             ensemble = self._choose_weights(self.teachers, ensemble)
         self._resolve_loss(ensemble, scored)
         self._begin_record(len(held), ensemble, scored)
+        self._remark_own_teacher(scored)
         if ensemble is not None:
             scored = self._score(ensemble)
         if scored is not None and held:
@@ -145,7 +153,11 @@ class TrainingJob:
                 else "There is no checkpoint to resume from: starting anew."
             )
         before = self._measure()
+        self._forget_measured()
         trainer = build_trainer(self.options, self.student, self.train_dataset, self.output, evaluators=self.evaluators)
+        remark = short_batch_remark(len(self.train_dataset), trainer.args.train_batch_size * trainer.args.world_size)
+        if remark is not None:
+            say(remark)
         start = time.perf_counter()
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -154,7 +166,9 @@ class TrainingJob:
         if not trainer.is_world_process_zero():
             return
         seconds = round(time.perf_counter() - start, 2)
-        # Saved before it is measured: an evaluation that fails must not cost the training.
+        # Saved before it is measured: an evaluation that fails must not cost the training. What was measured during
+        # training need not be this model's.
+        self._forget_measured()
         self.student.save_pretrained(str(self.output))
         self.record.pop("after", None)
         self.record |= {"before": before, "train_seconds": seconds}
@@ -163,9 +177,13 @@ class TrainingJob:
         self.record["after"] = after
         write_record(self.output, self.record)
         if after:
+            # Written into the trainer's folder: saving the model for its card would write all the weights again.
+            trainer.create_model_card()
+            (self.output / CHECKPOINTS / CARD).replace(self.output / CARD)
             print_metrics(f"{self.options.student}, before and after", {"before": before, "after": after})
         self._say_next()
-        self._push()
+        if self.push_to_hub is not None:
+            push(self.student, self.push_to_hub, private=self.private, saved=self.output)
 
     def scoring_options(self) -> dict[str, Any]:
         """Options that say how sentences are scored, by name, with what was given."""
@@ -217,49 +235,6 @@ class TrainingJob:
     def _checkpoint(self) -> Path | None:
         return last_checkpoint(self.output, projection_head=self.options.projection_head)
 
-    def _check_output(self) -> None:
-        if self.output.exists() and not self.output.is_dir():
-            raise ValueError(f"The output {self.output} is a file: give a folder.")
-        has_model = (self.output / "modules.json").is_file()
-        is_run = (self.output / RUN_FILE).is_file()
-        if has_model and not (is_run and self._checkpoint()):
-            head = " that holds the projection head" if last_checkpoint(self.output) else ""
-            missing = (
-                f"no checkpoint{head} to go on from" if is_run else f"no {RUN_FILE}: this command did not train it"
-            )
-            raise ValueError(
-                f"The output folder {self.output} already holds a model, but {missing}. Nothing is overwritten: choose "
-                "another --output."
-            )
-        if self.resume:
-            if last_checkpoint(self.output) and not is_run:
-                raise ValueError(
-                    f"The output folder {self.output} holds checkpoints, but no {RUN_FILE} that says how they were "
-                    "trained, so --resume cannot go on from them: choose another --output."
-                )
-            return
-        if has_model:
-            raise ValueError(
-                f"The output folder {self.output} already holds a model: choose another one, or train it further with "
-                "--resume."
-            )
-        if (self.output / CHECKPOINTS).is_dir() and int(os.environ.get("WORLD_SIZE", "1")) == 1:
-            raise ValueError(
-                f"The output folder {self.output} holds a training that was not finished: go on with --resume, or "
-                "choose another one."
-            )
-
-    def _check_hub(self) -> None:
-        if self.push_to_hub is None:
-            return
-        from huggingface_hub import get_token
-        from huggingface_hub.constants import HF_HUB_OFFLINE
-
-        if HF_HUB_OFFLINE:
-            raise ValueError("--push-to-hub needs the network, but HF_HUB_OFFLINE is set.")
-        if not get_token():
-            raise ValueError("--push-to-hub needs a token of the Hugging Face Hub: call 'hf auth login' first.")
-
     # --- data ----------------------------------------------------------------------------------------------------
 
     def _number_held_out(self) -> int:
@@ -269,6 +244,11 @@ class TrainingJob:
             number = max(FEWEST_HELD_OUT, min(1000, total // 10))
         if 0 < number < FEWEST_HELD_OUT:
             raise ValueError(f"--held-out must be 0 or at least {FEWEST_HELD_OUT}, to rank them, but got {number}.")
+        if total - number < 2 and self.held_out is None:
+            raise ValueError(
+                f"There are {total} sentences, too few to hold out {number}, as is done by default, and to train on at "
+                "least 2: give more text, or hold none out with --held-out 0."
+            )
         if total - number < 2:
             raise ValueError(
                 f"There are {total} sentences, of which {number} are held out (--held-out): at least 2 must be left to "
@@ -305,6 +285,15 @@ class TrainingJob:
         widths = {"embedding_width": self.student.get_embedding_dimension(), "label_width": width}
         self.options = self.options.resolve(**widths)
         say(describe_loss(self.options, **widths))
+
+    def _remark_own_teacher(self, scored: Dataset | None) -> None:
+        if not self.options.weights[2] or not MAIN_PROCESS:
+            return
+        from rankcse_st.cli.scoring import teachers_of
+
+        teachers = self.record["teachers"] if scored is None else teachers_of(scored)
+        if is_own_teacher(self.student, teachers):
+            say(own_teacher_remark(self.options.student))
 
     def _score(self, ensemble: TeacherEnsemble) -> Dataset:
         from rankcse_st.cli.scoring import score_sentences
@@ -366,6 +355,11 @@ class TrainingJob:
 
         return measure(self.student, self.evaluators) if MAIN_PROCESS else {}
 
+    def _forget_measured(self) -> None:
+        """Leave what was measured so far out of the model's card, which is to say how good the saved model is."""
+        if self.student.model_card_data.eval_results_dict:
+            self.student.model_card_data.eval_results_dict.clear()
+
     def _again(self, *more: str) -> str:
         return shlex.join(["rankcse-st", "train", "--config", str(self.output / CONFIG_FILE), *more])
 
@@ -380,12 +374,3 @@ class TrainingJob:
         if len(compare) > 4:
             say(f"  compare it:  {shlex.join(compare)}")
         say(f"  train on:    {self._again('--resume', '--epochs', f'{2 * self.options.epochs:g}')}")
-
-    def _push(self) -> None:
-        if self.push_to_hub is None:
-            return
-        try:
-            url = self.student.push_to_hub(self.push_to_hub, private=self.private or None, exist_ok=True)
-        except Exception as error:
-            raise fail(f"The model is saved in {self.output}, but the upload failed: {error}", 1) from error
-        say(f"Uploaded: {url}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from rankcse_st.training import CHECKPOINTS, last_checkpoint
 
 RUN_FILE = "rankcse_run.json"
 CONFIG_FILE = "train.yaml"
@@ -46,6 +49,41 @@ def write_config(output: Path, options: dict[str, Any]) -> None:
     """Write options as a file for ``--config``; those without a value are left out."""
     given = {name.replace("_", "-"): value for name, value in options.items() if value not in (None, [], ())}
     (output / CONFIG_FILE).write_text(yaml.safe_dump(given, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def check_output(output: Path, *, resume: bool, projection_head: bool) -> None:
+    """Refuse a folder where something would be overwritten, or from which ``--resume`` cannot go on.
+
+    Raises:
+        ValueError: If it is one; the message says why.
+    """
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"The output {output} is a file: give a folder.")
+    has_model = (output / "modules.json").is_file()
+    is_run = (output / RUN_FILE).is_file()
+    if has_model and not (is_run and last_checkpoint(output, projection_head=projection_head)):
+        head = " that holds the projection head" if last_checkpoint(output) else ""
+        missing = f"no checkpoint{head} to go on from" if is_run else f"no {RUN_FILE}: this command did not train it"
+        raise ValueError(
+            f"The output folder {output} already holds a model, but {missing}. Nothing is overwritten: choose "
+            "another --output."
+        )
+    if resume:
+        if last_checkpoint(output) and not is_run:
+            raise ValueError(
+                f"The output folder {output} holds checkpoints, but no {RUN_FILE} that says how they were "
+                "trained, so --resume cannot go on from them: choose another --output."
+            )
+        return
+    if has_model:
+        raise ValueError(
+            f"The output folder {output} already holds a model: choose another one, or train it further with --resume."
+        )
+    if (output / CHECKPOINTS).is_dir() and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        raise ValueError(
+            f"The output folder {output} holds a training that was not finished: go on with --resume, or "
+            "choose another one."
+        )
 
 
 def check_same_run(output: Path, record: dict[str, Any]) -> None:

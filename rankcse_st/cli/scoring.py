@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rankcse_st.cli.files import Pairs
 
@@ -65,6 +65,17 @@ def scores_sha256(scored: Dataset) -> str:
     """Identity of score vectors, told from a thousand of them or a few more, spread over the dataset."""
     rows = range(0, len(scored), max(1, len(scored) // 1000))
     return hashlib.sha256(score_vectors(scored, rows).numpy().tobytes()).hexdigest()
+
+
+def teachers_of(scored: Dataset) -> list[dict[str, Any]]:
+    """What made the scores, as the dataset's record says; none if it has no record, or those of several ensembles."""
+    from rankcse_st.data import TeacherScoreDataset
+
+    try:
+        (record,) = TeacherScoreDataset.records(scored)
+    except ValueError:
+        return []
+    return list(record["teachers"])
 
 
 def sts_evaluators(pairs: Sequence[Pairs], *, batch_size: int = 64) -> list[BaseEvaluator]:
