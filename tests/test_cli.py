@@ -989,6 +989,8 @@ def test_evaluate_compares_models(models: Path, corpus: Path, pairs: Path, tmp_p
         (["--sts", "{pairs}", "--teacher-prompt", "query: "], "No --teacher is given that --teacher-prompt"),
         (["--sts", "{pairs}", "--sts", "{pairs}"], "Two files of pairs are called 'pairs'"),
         (["--sts", "{pairs}", "--data", "x", "--results", "y"], "No --tasks are given that --data and --results"),
+        (["name={models}/student", "--sts", "{pairs}"], "There is no model at 'name="),
+        (["--sts", "{pairs}", "--json", "{models}"], "takes a file to write"),
         (["--tasks", "transfer"], "'transfer' needs local data"),
         (["--tasks", "sts", "--data", "nowhere"], "no folder of benchmark data"),
     ],

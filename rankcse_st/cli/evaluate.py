@@ -76,6 +76,10 @@ def evaluate(
     with errors_as_messages(traceback=traceback):
         for name in model:
             check_model_name(name, "model")
+            if "=" in name and not Path(name).exists():
+                raise ValueError(f"There is no model {name!r}: give a folder or a name on the Hub, nothing before it.")
+        if json_file is not None and json_file.is_dir():
+            raise ValueError(f"--json takes a file to write, but {json_file} is a folder.")
         modes = [mode.value for mode in teacher_pooling]
         teachers = TeacherOptions.if_given(teacher, teacher_weight, modes, teacher_prompt, teacher_max_seq_length)
         if bool(teacher) != (sentences is not None):
@@ -88,6 +92,9 @@ def evaluate(
         corpus = None if sentences is None else read_sentences(sentences, minimum=3)
         pairs = read_all_pairs(sts)
         # First, as it checks the tasks before it loads a model, and computes nothing twice if the rest fails.
+        if tasks and data is not None and all(Path(one).exists() for one in (*model, *teacher)):
+            # Everything is here: nothing may wait for a Hub that cannot be reached. Read as its client is imported.
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")
         report = run_tasks(model, tasks, data, results, batch_size, cpu) if tasks else None
 
         from rankcse_st.cli.scoring import sts_evaluators
@@ -145,9 +152,6 @@ def run_tasks(
         ImportError: If ``mteb`` is not installed, with the line that installs it.
         ValueError: If a task is unknown or its data are incomplete.
     """
-    if data is not None and all(Path(model).exists() for model in models):
-        # Everything is here: nothing may wait for a Hub that cannot be reached. Read when the Hub's client is imported.
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from rankcse_st.benchmark.console import evaluate_on_console
 
     return evaluate_on_console(
