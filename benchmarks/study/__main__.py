@@ -83,6 +83,7 @@ def compare(data: Data, output: Output = RESULTS) -> None:
     from benchmarks.study.suites import DIFFERENCES, core
 
     runs = list(core(json.loads((output / "learning-rates.json").read_text())))
+    runs = [run for run in runs if (output / "runs" / f"{run.key}.json").exists()]
     found = differences(runs, DIFFERENCES, data, output)
     (output / "differences.json").write_text(json.dumps(found, indent=1) + "\n")
     first = {run.label: run.key for run in reversed(runs)}  # The first seed of each row.

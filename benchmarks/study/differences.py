@@ -19,12 +19,12 @@ def differences(
 ) -> list[dict[str, Any]]:
     """First minus second, in points of the mean of the test sets, with 95 % intervals over the test pairs.
 
-    What is resampled is the mean over the seeds of each row, the same test pairs for all; the spread of the seeds
-    themselves is in the headline table.
+    What is resampled is the mean over the seeds that both rows have, the same test pairs for all; the spread of the
+    seeds themselves is in the headline table.
 
     Args:
-        runs: Those of the suite; the cosines that they left under ``output`` are read.
-        pairs: Labels of the rows to compare.
+        runs: Those of the suite that have a result; the cosines that they left under ``output`` are read.
+        pairs: Labels of the rows to compare; those of which one has no result are left out.
         data: Folder with ``sts/*.jsonl``.
         output: The study's folder of results.
         resamples: How often to draw.
@@ -32,7 +32,7 @@ def differences(
     Raises:
         FileNotFoundError: If a run has not left its cosines here, as after a fresh clone.
     """
-    rows: dict[str, list[Any]] = {}
+    rows: dict[str, dict[int, Any]] = {}
     for run in runs:
         path = output / "models" / f"{run.key}.npz"
         if not path.exists():
@@ -40,11 +40,15 @@ def differences(
                 f"The bootstrap needs the cosines of every run: those of {run.label}, seed {run.seed}, are not here. "
                 f"Remove runs/{run.key}.json and run the suite again."
             )
-        rows.setdefault(run.label, []).append(np.load(path, allow_pickle=False))
+        rows.setdefault(run.label, {})[run.seed] = np.load(path, allow_pickle=False)
     found = []
     for first, second in pairs:
+        seeds = sorted(rows.get(first, {}).keys() & rows.get(second, {}).keys())
+        if not seeds:
+            continue
+        both = [[rows[label][seed] for seed in seeds] for label in (first, second)]
         items = [
-            PairedItems(name, *(_mean_spearman(rows[label], name, data) for label in (first, second)), size)
+            PairedItems(name, *(_mean_spearman(cosines, name, data) for cosines in both), size)
             for name in TEST_SETS
             for size in [len(read_pairs(data, name)["score"])]
         ]
@@ -58,7 +62,7 @@ def differences(
                 "low": low,
                 "high": high,
                 "p_value": mean.p_value,
-                "seeds": [len(rows[first]), len(rows[second])],
+                "seeds": seeds,
                 "resamples": resamples,
             }
         )

@@ -109,12 +109,12 @@ def _differences(found: list[Mapping[str, Any]]) -> list[str]:
         "Differences of the STS mean, with 95 % intervals of a paired bootstrap over the test pairs "
         f"({found[0]['resamples']} resamples, the mean over the seeds in each):",
         "",
-        "| | difference | from | to | p |",
-        "|---|---:|---:|---:|---:|",
+        "| | difference | from | to | p | seeds |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     for one in found:
         values = " | ".join(f"{one[key]:+.2f}" for key in ("difference", "low", "high"))
-        table.append(f"| {one['first']} - {one['second']} | {values} | {one['p_value']:.3f} |")
+        table.append(f"| {one['first']} - {one['second']} | {values} | {one['p_value']:.3f} | {len(one['seeds'])} |")
     return table
 
 
