@@ -33,10 +33,10 @@ def assert_same(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> N
     for row, other in zip(rows, expected, strict=True):
         assert list(row) == list(other)  # The collator takes the columns in this order.
         for name, value in other.items():
-            assert type(row[name]) is type(value)
-            if isinstance(value, str):
+            if isinstance(value, str):  # np.str_ in the numpy format.
                 assert row[name] == value
             else:
+                assert type(row[name]) is type(value)
                 assert row[name].dtype == value.dtype
                 np.testing.assert_array_equal(np.asarray(row[name]), np.asarray(value))
 
