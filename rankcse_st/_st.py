@@ -11,3 +11,6 @@ STACKS_LABEL_TENSORS = Version(__version__) >= Version("6.2")
 
 # The ``datasets`` format in which labels reach the collator.
 LABEL_FORMAT = "torch" if STACKS_LABEL_TENSORS else "numpy"
+
+# Before 6.2 the trainer gives a batch sampler of one dataset its seed in the generator alone, and 0 for the seed.
+SEEDS_BATCH_SAMPLERS = STACKS_LABEL_TENSORS

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sentence_transformers.base.sampler import DefaultBatchSampler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from rankcse_st._st import SEEDS_BATCH_SAMPLERS
 from rankcse_st.label_vectors import LabelVectors, text_ids
 from rankcse_st.neighbours import MAX_DIMENSION, Reducer, Rows, group_neighbours, true_neighbours
 
@@ -42,8 +43,9 @@ class NeighbourBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
         batch_size: Rows in a batch.
         drop_last: Whether to leave out the last batch if it is incomplete.
         valid_label_columns: Names that the label column may have; by default those of sentence-transformers.
-        generator: Not used: the order depends on ``seed`` and the epoch only, so that it is the same on every process
-            and after resuming.
+        generator: Not drawn from: the order depends on the seed and the epoch only, so that it is the same on every
+            process and after resuming. Before sentence-transformers 6.2, whose trainer leaves ``seed`` at 0, its seed
+            is taken.
         seed: Seed of the order; the trainer gives its own ``seed``.
         group_size: Members of a group, at most ``batch_size``, best a divisor of it: where it is not, the group
             at the border of two batches is shared between them. 1 is plain shuffling and needs no score vectors.
@@ -103,6 +105,8 @@ class NeighbourBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
                 "(Dataset.from_generator), or train without this batch sampler."
             )
         _check_options(batch_size, group_size, dimension, cell_size)
+        if not SEEDS_BATCH_SAMPLERS and seed == 0 and generator is not None:
+            seed = generator.initial_seed()
         super().__init__(dataset, batch_size, drop_last, valid_label_columns, generator, seed)
         # Inside its wrappers accelerate looks for set_epoch on the batch sampler's sampler, not on the batch sampler.
         self.sampler = self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -33,6 +34,13 @@ PREDICATES = [
     "crossed the narrow bridge",
 ]
 SENTENCES = [f"{subject} {predicate}." for subject in SUBJECTS for predicate in PREDICATES]
+
+
+def free_port() -> str:
+    """A port on which processes can meet."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
 
 
 def build_tokenizer(*, lowercase: bool = True, max_length: int = 32) -> PreTrainedTokenizerFast:

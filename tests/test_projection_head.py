@@ -8,7 +8,6 @@ import json
 import os
 import pickle
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from conftest import SENTENCES
+from conftest import SENTENCES, free_port
 from datasets import Dataset
 from sentence_transformers import (
     SentenceTransformer,
@@ -559,9 +558,7 @@ def worker(rank: int, folder: str, environment: dict[str, str]) -> None:
 @pytest.mark.slow
 def test_is_synchronised_between_processes(tmp_path: Path) -> None:
     """Weights inside a loss drift apart under DDP: each process would train a head, and so a model, of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "OMP_NUM_THREADS": "1"}
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "OMP_NUM_THREADS": "1"}
     mp.spawn(worker, args=(str(tmp_path), environment), nprocs=PROCESSES)
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(PROCESSES))
     for name, make in (("plain", MultipleNegativesRankingLoss), ("cached", cached)):

@@ -128,7 +128,7 @@ class TestOrder:
     def test_order_is_given_by_seed_and_epoch(self, dataset: Dataset) -> None:
         """Every rank, and a resumed run, must find the order again from nothing but the seed and the epoch."""
         orders = {}
-        for seed in (0, 1):
+        for seed in (1, 2):
             for epoch in (0, 1):
                 sampler, generator = make_sampler(dataset, seed=seed), torch.Generator().manual_seed(epoch)
                 again = make_sampler(dataset, seed=seed, generator=generator)
@@ -140,6 +140,14 @@ class TestOrder:
                 assert list(again) == list(again) == orders[seed, epoch]
         values = list(orders.values())
         assert all(a != b for i, a in enumerate(values) for b in values[:i])
+
+    def test_seed_of_older_trainers(self, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Before sentence-transformers 6.2, one order for every seed of the training: it is in the generator alone."""
+        generator = torch.Generator().manual_seed(3)
+        for passed, order in ((False, 3), (True, 0)):
+            monkeypatch.setattr("rankcse_st.sampler.SEEDS_BATCH_SAMPLERS", passed)
+            assert list(make_sampler(dataset, seed=0, generator=generator)) == list(make_sampler(dataset, seed=order))
+            assert list(make_sampler(dataset, seed=5, generator=generator)) == list(make_sampler(dataset, seed=5))
 
     def test_groups_vary_with_the_epoch(self, dataset: Dataset) -> None:
         """Always the same mates would teach the same lists again: only the order of the groups would be new."""
