@@ -71,6 +71,15 @@ def test_rows_are_those_of_the_format(scored: Dataset, quick: list[int]) -> None
     assert {np.asarray(row["label"]).std() > 0 for row in scored.__getitems__(KEYS)} == {True}
 
 
+def test_rows_of_a_selection(scored: Dataset, quick: list[int]) -> None:
+    """Labels of the rows before they were shuffled or held out, as in the training of the command line."""
+    for made in (scored.shuffle(seed=0), scored.select([*range(30, 8, -1), *range(32, 40)])):
+        again = ScoredDataset.of(made)
+        assert again.format == made.format
+        assert_same(again.__getitems__([0, 29, 3]), made.__getitems__([0, 29, 3]))
+    assert quick == [3, 3]
+
+
 def test_labels_can_be_written_to(scored: Dataset) -> None:
     """Torch's warning about memory that cannot be written to, or a file changed by a loss."""
     label = scored.__getitems__(KEYS)[0]["label"]

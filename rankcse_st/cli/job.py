@@ -134,7 +134,9 @@ class TrainingJob:
             self.evaluators.append(self._agreement(scored, held))
         self.evaluators += sts_evaluators(self.pairs)
         if scored is not None and self.options.weights[2]:
-            self.train_dataset = scored.select(rest)
+            from rankcse_st.scores.dataset import ScoredDataset
+
+            self.train_dataset = ScoredDataset.of(scored.select(rest))
         else:
             from datasets import Dataset
 

@@ -22,51 +22,52 @@ class ScoredDataset(Dataset):  # type: ignore[misc]
     again: 1.5 ms and more for 128 rows of 1,152 numbers, 11 ms for two text columns. Here the numbers of a batch are
     copied once. The rows are the same as the format's, in the same order of columns.
 
-    What ``select``, ``map`` and the like make of it is a plain ``Dataset``, which reads the same rows more slowly.
+    What ``select``, ``map`` and the like make of it is a plain ``Dataset``, which reads the same rows more slowly;
+    :meth:`of` makes it quick again.
     """
 
-    _labels: tuple[pa.Table, list[NDArray[Any]]] | None = None
+    # The table that was looked at, and its label column as arrays; none if its rows are for the format to read.
+    _seen: tuple[pa.Table, list[NDArray[Any]]] | None = None
 
     @classmethod
     def of(cls, dataset: Dataset) -> ScoredDataset:
-        """The same rows; nothing is copied.
-
-        Args:
-            dataset: With a column ``label`` of numbers, of the same shape in each row, and no indices mapping.
-        """
-        assert len(dataset) == len(dataset.data)
-        return cls(dataset.data, info=dataset.info, split=dataset.split)
+        """The same rows in the same format; nothing is copied."""
+        scored = cls(dataset.data, info=dataset.info, split=dataset.split, indices_table=dataset._indices)
+        given = dataset.format
+        scored.set_format(given["type"], given["columns"], given["output_all_columns"], **given["format_kwargs"])
+        return scored
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the arrays, which would be pickled and copied as what they show of a file."""
-        return {**self.__dict__, "_labels": None}
+        return {**self.__dict__, "_seen": None}
 
     def __getitems__(self, keys: list[int]) -> list[dict[str, Any]]:
         """Rows, as PyTorch's ``DataLoader`` asks for a batch of them."""
-        shown = self.format["columns"]
-        others = [name for name in self.column_names if name != "label"]
-        if (
-            self.format["type"] != LABEL_FORMAT
-            or self.format["format_kwargs"]
-            or "label" not in shown
-            or not _is_array(self.data.table["label"])
-            or any(self.features[name] != Value("string") for name in others)
-            or self._indices is not None
-            or len(keys) == 0
-            or min(keys) < 0
-            or max(keys) >= len(self)
-        ):
+        given, shown = self.format, self.format["columns"]
+        usual = given["type"] == LABEL_FORMAT and not given["format_kwargs"] and "label" in shown
+        within = len(keys) > 0 and min(keys) >= 0 and max(keys) < len(self)
+        arrays = self._arrays() if usual and within else []
+        if not arrays:
             rows: list[dict[str, Any]] = super().__getitems__(keys)
             return rows
+        if self._indices is not None:
+            keys = self._indices.column(0).take(pa.array(keys)).to_pylist()
         table = self.data.fast_gather(keys)
         # Formatted columns come first, as in the format.
         names = [name for name in self.column_names if name in shown]
-        names += [name for name in others if name not in shown] if self.format["output_all_columns"] else []
-        if self._labels is None or self._labels[0] is not self.data.table:
-            self._labels = self.data.table, _arrays(self.data.table["label"])
-        labels = _gather(self._labels[1], keys)
-        columns = [labels if name == "label" else table[name].to_pylist() for name in names]
+        if given["output_all_columns"]:
+            names += [name for name in self.column_names if name not in shown]
+        columns = [_gather(arrays, keys) if name == "label" else table[name].to_pylist() for name in names]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _arrays(self) -> list[NDArray[Any]]:
+        """The label column, if it holds floats in one shape for all rows and the other columns are texts."""
+        table = self.data.table
+        if self._seen is None or self._seen[0] is not table:
+            texts = all(self.features[name] == Value("string") for name in self.column_names if name != "label")
+            quick = texts and _is_array(table["label"])
+            self._seen = table, _arrays(table["label"]) if quick else []
+        return self._seen[1]
 
 
 def _is_array(column: pa.ChunkedArray) -> bool:
