@@ -172,12 +172,10 @@ class TrainingOptions:
             # Behind a head it would not be the student's own embeddings that are matched.
             matched = same_width and self.weights[2] > 0 and not self.projection_head
             weight = preset.matching_weight if matched else 0.0
-        elif weight and not same_width and None not in (embedding_width, label_width):
-            raise ValueError(
-                f"matching_weight={weight:g} compares each embedding with its score vector, which needs one width, but "
-                f"the student's embeddings have {embedding_width} dimensions and the score vectors {label_width} (all "
-                "the teachers' together). Leave matching_weight out, or take one teacher of the student's width."
-            )
+        elif weight and embedding_width is not None and label_width is not None:
+            from rankcse_st.losses.matching import check_widths
+
+            check_widths(weight, embedding_width, label_width)
         student, teacher = self.student_temperature, self.teacher_temperature
         return replace(
             self,

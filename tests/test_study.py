@@ -13,7 +13,6 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
 
 from benchmarks.study import case_study, differences, scores
 from benchmarks.study.report import write_report
@@ -72,15 +71,17 @@ def test_grid_has_every_method_with_its_own_settings() -> None:
 
 
 def test_ranking_and_matching_is_the_sum_of_both(tiny_model: SentenceTransformer) -> None:
-    """A combined loss in which one of the two has no weight, or sees other embeddings."""
-    run = Run("a", "b", "ListNet", matching=2.0)
-    labels = torch.nn.functional.normalize(torch.randn(8, tiny_model.get_embedding_dimension() or 0), dim=-1)
+    """A combined loss in which one of the two has no weight, sees other embeddings, or is trained without its head."""
+    run, width = Run("a", "b", "ListNet", matching=2.0), tiny_model.get_embedding_dimension() or 0
+    assert make_loss(run, tiny_model, width).get_config_dict()["matching_weight"] == 2.0
+    labels = torch.nn.functional.normalize(torch.randn(8, width + 3), dim=-1)
     features = tiny_model.preprocess(SENTENCES[:8])
-    loss = make_loss(run, tiny_model.eval(), labels.shape[1])
+    loss = make_loss(run, tiny_model.eval(), width + 3)
     assert isinstance(loss, RankingAndMatching)
+    assert "matching.projection.weight" in dict(loss.named_parameters())
     parts = loss([dict(features)], labels)
     ranking = RankCSELoss(tiny_model, contrastive_weight=0, consistency_weight=0)([dict(features)], labels)
-    matching = EmbedDistillLoss(tiny_model)([dict(features)], labels)
+    matching = loss.matching([dict(features)], labels)
     assert parts["distillation"].item() == pytest.approx(ranking["distillation"].item(), rel=1e-5)
     assert parts["matching"].item() == pytest.approx(2 * matching.item(), rel=1e-5)
     assert parts["matching"].item() > 0.1

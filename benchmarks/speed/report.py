@@ -83,7 +83,7 @@ def scoring(found: dict[str, Any]) -> Iterator[str]:
     rows: list[list[object]] = []
     if "throughput_ratio" in summary:
         rate, ratio = summary["sentences_a_second"], summary["throughput_ratio"]
-        interval = f"{ratio['low']:.3f} to {ratio['high']:.3f}"
+        interval = f"{ratio['low']:.3f} to {ratio['high']:.3f}" if ratio["low"] < ratio["high"] else "one pair of runs"
         rows.append(["sentences a second, bare `encode`", f"{rate['bare']:,.0f}", "", ""])
         rows.append(["sentences a second, scored", f"{rate['score']:,.0f}", "", ""])
         rows.append(["ratio", f"{ratio['ratio']:.3f}", interval, "at least 0.95"])

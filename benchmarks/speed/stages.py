@@ -87,9 +87,7 @@ def _measure(kind: str, rows: int, width: int, queue: Any) -> None:
 
 
 def _run(kind: str, embeddings: list[Tensor], labels: Tensor, width: int) -> None:
-    if kind == "whole matrices":
-        whole_matrices(embeddings, labels).backward()
-    elif kind == "plain":
+    if kind == "plain":
         RankCSELoss(no_model(width)).compute_loss_from_embeddings(embeddings, labels).backward()
     else:
         loss = CachedRankCSELoss(tiny_model())

@@ -18,7 +18,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import typer
 
 from benchmarks.study.report import write_report
-from benchmarks.study.runs import Run, search
+from benchmarks.study.runs import Run, read_rates, search
 from benchmarks.study.suites import SUITES
 
 if TYPE_CHECKING:
@@ -51,10 +51,11 @@ def run(
     """Run a suite; a run whose result is there already is skipped."""
     if suite not in SUITES:
         raise typer.BadParameter(f"expected one of {', '.join(SUITES)}, got {suite!r}", param_hint="SUITE")
-    path = output / "learning-rates.json"
-    if not path.exists():
-        raise typer.BadParameter(f"{path} is missing: run 'choose' first")
-    runs = [one for one in SUITES[suite](json.loads(path.read_text())) if only is None or only in one.label]
+    try:
+        rates = read_rates(output / "learning-rates.json", complete=True)
+    except (FileNotFoundError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+    runs = [one for one in SUITES[suite](rates) if only is None or only in one.label]
     first, processes = map(int, share.split("/"))
     for number, one in enumerate(runs, 1):
         if (number - first) % processes:
@@ -82,8 +83,8 @@ def compare(data: Data, output: Output = RESULTS) -> None:
     from benchmarks.study.differences import differences
     from benchmarks.study.suites import DIFFERENCES, core
 
-    runs = list(core(json.loads((output / "learning-rates.json").read_text())))
-    runs = [run for run in runs if (output / "runs" / f"{run.key}.json").exists()]
+    rates = read_rates(output / "learning-rates.json", complete=False)
+    runs = [run for run in core(rates) if (output / "runs" / f"{run.key}.json").exists()]
     found = differences(runs, DIFFERENCES, data, output)
     (output / "differences.json").write_text(json.dumps(found, indent=1) + "\n")
     first = {run.label: run.key for run in reversed(runs)}  # The first seed of each row.

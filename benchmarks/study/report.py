@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.study.runs import START, Run, grid
+from benchmarks.study.runs import START, Run, grid, read_rates
 from benchmarks.study.scores import DEV_SETS, TEST_SETS, choosing_score
 from benchmarks.study.suites import SUITES
 
@@ -36,7 +36,7 @@ HEADLINE = ("STS mean", "kendall mean", "ndcg mean", "agreement_spearman", "alig
 
 def write_report(output: Path) -> None:
     """Write ``report.md`` and the figures beside the results."""
-    rates = json.loads((output / "learning-rates.json").read_text())
+    rates = read_rates(output / "learning-rates.json", complete=False)
     suites: dict[str, Iterable[Run]] = {f"grid, {student}": grid(student) for student in START}
     suites |= {name: make(rates) for name, make in SUITES.items()}
     rows = {name: _rows(runs, output / "runs", by_rate=name.startswith("grid")) for name, runs in suites.items()}
@@ -120,8 +120,10 @@ def _differences(found: list[Mapping[str, Any]]) -> list[str]:
 
 def _plot(rows: Mapping[str, Rows], output: Path) -> None:
     """``learning-rates.svg``: each method's choosing score over the ladder; ``time.svg``: STS over training time."""
+    from matplotlib import rcParams
     from matplotlib.figure import Figure
 
+    rcParams["svg.hashsalt"] = "study"  # The same file for the same results.
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     curves: dict[str, list[tuple[float, float]]] = {}

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 Method = Literal["untouched", "SimCSE", "EmbedDistill", "ListNet", "ListMLE"]
@@ -129,6 +130,29 @@ def search(score: Callable[[Run], float]) -> dict[str, dict[str, float]]:
         }
         for student, starts in START.items()
     }
+
+
+def read_rates(path: Path, *, complete: bool) -> Rates:
+    """The learning rates that were chosen.
+
+    Args:
+        path: The file that ``choose`` wrote.
+        complete: Whether rates that were not chosen yet are an error; else the search's start stands for them, under
+            which there are no results to be found.
+
+    Raises:
+        FileNotFoundError: If there is no file.
+        ValueError: If one is missing and ``complete``.
+    """
+    chosen = json.loads(path.read_text())
+    missing = [
+        f"{name} ({student})"
+        for student, starts in START.items()
+        for name in starts.keys() - chosen.get(student, {}).keys()
+    ]
+    if complete and missing:
+        raise ValueError(f"{path} lacks the rates of {', '.join(sorted(missing))}: run 'choose' first")
+    return {student: {**starts, **chosen.get(student, {})} for student, starts in START.items()}
 
 
 def _climb(ladder: list[Run], start: float, score: Callable[[Run], float]) -> float:

@@ -119,7 +119,7 @@ def static(rates: Rates) -> Iterator[Run]:
     yield Run("static", "untouched", "untouched", student="static")
     yield Run("static", "model2vec", "untouched", student="model2vec")
     for seed in SEEDS:
-        for name in rates.get("static", {}):
+        for name in rates["static"]:
             yield _run("static", name, rates, student="static", sentences=16384, seed=seed)
 
 

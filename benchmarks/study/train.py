@@ -22,6 +22,7 @@ from benchmarks.demo.students import keep_layers, static_student
 from benchmarks.study.runs import Run
 from rankcse_st import RankCSELoss, Teacher, TeacherScoreDataset
 from rankcse_st.sampler import NeighbourBatchSampler, SetSamplerEpoch
+from rankcse_st.training import label_width
 
 # Of the six layers of all-MiniLM-L6-v2, numbered from 0.
 LAYERS = (1, 3, 5)
@@ -50,7 +51,7 @@ def make_dataset(run: Run, sentences: list[str], folders: Mapping[str, Path], ca
 
 
 class RankingAndMatching(nn.Module):
-    """A ranking loss and an embedding matching loss, summed, on one forward pass of one text column."""
+    """What RankCSELoss's ``matching_weight`` does, for a teacher of another width: by a projection of embeddings."""
 
     def __init__(self, ranking: RankCSELoss, matching: EmbedDistillLoss, weight: float) -> None:
         super().__init__()
@@ -67,14 +68,13 @@ class RankingAndMatching(nn.Module):
         return {**cast(dict[str, torch.Tensor], parts), "matching": matching}
 
 
-def make_loss(run: Run, model: SentenceTransformer, label_width: int) -> nn.Module:
+def make_loss(run: Run, model: SentenceTransformer, width: int | None) -> nn.Module:
     """SimCSE and embedding distillation are those of sentence-transformers."""
     if run.method == "SimCSE":
         return MultipleNegativesRankingLoss(model)
     # A projection where the widths differ, as its documentation says; it is thrown away after training.
-    matching = EmbedDistillLoss(
-        model, projection_dim=None if label_width == model.get_embedding_dimension() else label_width
-    )
+    same_width = width == model.get_embedding_dimension()
+    matching = EmbedDistillLoss(model, projection_dim=None if same_width else width)
     if run.method == "EmbedDistill":
         return matching
     ranking = RankCSELoss(
@@ -86,8 +86,9 @@ def make_loss(run: Run, model: SentenceTransformer, label_width: int) -> nn.Modu
         consistency_weight=run.consistency,
         distillation_weight=run.distillation,
         views=run.views,
+        matching_weight=run.matching if same_width else 0.0,
     )
-    return RankingAndMatching(ranking, matching, run.matching) if run.matching else ranking
+    return RankingAndMatching(ranking, matching, run.matching) if run.matching and not same_width else ranking
 
 
 def train(run: Run, model: SentenceTransformer, dataset: Dataset) -> dict[str, Any]:
@@ -96,7 +97,6 @@ def train(run: Run, model: SentenceTransformer, dataset: Dataset) -> dict[str, A
     Returns:
         Steps, wall and processor seconds of training alone, and the loss over training.
     """
-    label_width = len(dataset[0]["label"]) if "label" in dataset.column_names else 0
     with tempfile.TemporaryDirectory() as folder:
         args = SentenceTransformerTrainingArguments(
             output_dir=folder,
@@ -118,7 +118,7 @@ def train(run: Run, model: SentenceTransformer, dataset: Dataset) -> dict[str, A
             model=model,
             args=args,
             train_dataset=dataset,
-            loss=make_loss(run, model, label_width),
+            loss=make_loss(run, model, label_width(dataset)),
             callbacks=[SetSamplerEpoch()],
         )
         if run.student != "static":

@@ -274,8 +274,9 @@ class RankingLoss(nn.Module):
         """The part of embedding matching, where it is on."""
         if not self.matching_weight:
             return {}
-        value = matching(embeddings, teacher, unwrap(self.model).get_embedding_dimension())
-        return {} if value is None else {"matching": self.matching_weight * value}
+        width = unwrap(self.model).get_embedding_dimension()
+        value = matching(self.matching_weight, embeddings, teacher, width)
+        return {} if value is None else {"matching": value}
 
     def _counts(self, lists: InBatchLists | ExplicitLists, terms: Terms) -> dict[TermName, Tensor]:
         """The number of lists that each term's sum is to be divided by."""

@@ -23,12 +23,28 @@ def check_matching_weight(weight: float, distillation_weight: float) -> None:
         )
 
 
+def check_widths(weight: float, embedding_width: int, label_width: int) -> None:
+    """Refuse to match embeddings with score vectors of another width."""
+    if embedding_width != label_width:
+        raise ValueError(
+            f"matching_weight={weight:g} compares each embedding with its score vector, which needs one width, but the "
+            f"student's embeddings have {embedding_width} dimensions and the score vectors {label_width} (all the "
+            "teachers' together). Leave matching_weight out, or take one teacher of the student's width."
+        )
+
+
 def matching(
-    embeddings: Sequence[Tensor], teacher: TeacherVectors | TeacherScores | None, model_width: int | None
+    weight: float,
+    embeddings: Sequence[Tensor],
+    teacher: TeacherVectors | TeacherScores | None,
+    model_width: int | None,
 ) -> Tensor | None:
-    """Mean of ``1 - cos`` of embeddings and score vectors over rows and views or columns (EmbedDistill, eq. 7).
+    """Weight times the mean of ``1 - cos`` of embeddings and score vectors (EmbedDistill, eq. 7).
+
+    The mean is over rows and views or columns.
 
     Args:
+        weight: The term's weight.
         embeddings: One (B, d) tensor per view or column, in single precision at least.
         teacher: The score vectors (B, C, D) with D = d; two views of one column share them.
         model_width: The width of the model's embeddings.
@@ -44,12 +60,7 @@ def matching(
     width, vectors = embeddings[0].shape[-1], teacher.values.unbind(1)
     if model_width is not None and width < model_width:
         return None
-    if vectors[0].shape[-1] != width:
-        raise ValueError(
-            f"matching_weight compares each embedding with its score vector, which needs one width, but the student's "
-            f"embeddings have {width} dimensions and the score vectors {vectors[0].shape[-1]} (all the teachers' "
-            "together). Leave matching_weight out, or take one teacher of the student's width."
-        )
+    check_widths(weight, width, vectors[0].shape[-1])
     vectors = vectors * len(embeddings) if len(vectors) == 1 else vectors
     cosines = [F.cosine_similarity(e, v.to(e.dtype), dim=-1) for e, v in zip(embeddings, vectors, strict=True)]
-    return 1 - torch.stack(cosines).mean()
+    return weight * (1 - torch.stack(cosines).mean())

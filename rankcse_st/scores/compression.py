@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from datasets import Dataset, DatasetInfo, Features
 from datasets.table import ConcatenationTable, InMemoryTable
-from scipy.stats import rankdata
 from torch import Tensor
 
+from rankcse_st.evaluation.metrics import spearman
 from rankcse_st.scores.arrays import label_table
 from rankcse_st.scores.layout import label_features
 
@@ -135,9 +135,7 @@ def measure(compressor: Compressor, vectors: Tensor, batch_size: int, held_out: 
             for rows in (vectors[start : start + batch_size].float(), decoded[start : start + batch_size])
         )
         errors.append(np.abs(new - old))
-        ranks = [rankdata(scores, axis=1) for scores in (old, new)]
-        old, new = (rank - rank.mean(axis=1, keepdims=True) for rank in ranks)
-        correlations.append((old * new).sum(1) / np.sqrt((old**2).sum(1) * (new**2).sum(1)))
+        correlations.append(spearman(new, old))
     return CompressionReport(
         dimension=stored.shape[-1],
         dimension_before=vectors.shape[-1],
