@@ -1,17 +1,13 @@
-"""``python -m benchmarks.study``: run a suite, choose learning rates by the grid, write the tables."""
+"""``python -m benchmarks.study``: choose learning rates by the grid, run a suite, write the tables."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import platform
-import shlex
-import sys
-from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -19,16 +15,12 @@ import typer
 
 from benchmarks.study.report import write_report
 from benchmarks.study.runs import Run, read_rates, search
-from benchmarks.study.suites import SUITES
-
-if TYPE_CHECKING:
-    from rankcse_st.evaluation import TeacherAgreementEvaluator
+from benchmarks.study.suites import SUITES, core
 
 app = typer.Typer(add_completion=False, help=__doc__)
 RESULTS = Path(__file__).parent / "results"
-# Lines of the text that no run trains on, on which agreement with the teacher is measured.
-HELD_OUT = slice(-1000, None)
-PACKAGES = ("rankcse-st", "sentence-transformers", "transformers", "datasets", "torch", "numpy", "scipy")
+# The rows that are worth the time of the transfer tasks.
+TRANSFER = ("SimCSE", "EmbedDistill", "RankCSE-ListNet", "ListNet at 0.1 + EmbedDistill")
 
 Data = Annotated[Path, typer.Option(help="Folder with sts/*.jsonl and wiki/wiki-55k.txt.", exists=True)]
 Model2vec = Annotated[
@@ -47,31 +39,65 @@ def run(
     output: Output = RESULTS,
     only: Annotated[str | None, typer.Option(help="Only the runs whose label contains this.")] = None,
     share: Annotated[str, typer.Option(help="I/N: this process takes the runs I, I + N, ... of N processes.")] = "1/1",
+    seed: Annotated[int | None, typer.Option(help="Another seed, in place of the suite's.")] = None,
+    student: Annotated[
+        Path | None, typer.Option(help="Folder of another student, at the learning rates of the suite's.", exists=True)
+    ] = None,
+    text: Annotated[Path | None, typer.Option(help="Another text: a sentence a line.", exists=True)] = None,
+    sentences: Annotated[int | None, typer.Option(help="How many lines of it to train on.", min=1)] = None,
 ) -> None:
     """Run a suite; a run whose result is there already is skipped."""
+    from benchmarks.study.execute import Executor
+
     if suite not in SUITES:
         raise typer.BadParameter(f"expected one of {', '.join(SUITES)}, got {suite!r}", param_hint="SUITE")
     try:
         rates = read_rates(output / "learning-rates.json", complete=True)
     except (FileNotFoundError, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
-    runs = [one for one in SUITES[suite](rates) if only is None or only in one.label]
+    names = {path: _name(path) for path in (student, text) if path is not None}
+    changes = {
+        "seed": seed,
+        "student": names.get(student),
+        "text": names.get(text),
+        "sentences": sentences,
+    }
+    changed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    # By key, for what were several seeds of one row are one run under one seed.
+    runs = list({run.key: run for run in (replace(run, **changed) for run in SUITES[suite](rates))}.values())
+    runs = [one for one in runs if only is None or only in one.label]
+    executor = Executor(data, output, {"mpnet": mpnet, "model2vec": model2vec} | {v: k for k, v in names.items()})
     first, processes = map(int, share.split("/"))
     for number, one in enumerate(runs, 1):
         if (number - first) % processes:
             continue
         print(f"[{number}/{len(runs)}]", end=" ")
-        _result(one, data, {"mpnet": mpnet, "model2vec": model2vec}, output)
+        executor.result(one)
 
 
 @app.command()
 def choose(data: Data, output: Output = RESULTS) -> None:
     """Choose each method's learning rate by its development scores, climbing one ladder of rates."""
+    from benchmarks.study.execute import Executor
     from benchmarks.study.scores import choosing_score
 
-    rates = search(lambda one: choosing_score(_result(one, data, {}, output)["scores"]))
+    executor = Executor(data, output)
+    rates = search(lambda one: choosing_score(executor.result(one)["scores"]))
     (output / "learning-rates.json").write_text(json.dumps(rates, indent=2) + "\n")
     print(rates)
+
+
+@app.command()
+def transfer(data: Data, output: Output = RESULTS) -> None:
+    """The transfer tasks for rows of the headline, seed 1, from the models that 'run core' left here."""
+    from rankcse_st.benchmark.console import evaluate_on_console
+
+    models = {run.label: output / "models" / run.key for run in _core(output) if run.seed == 1}
+    models = {label: folder for label, folder in models.items() if label in TRANSFER}
+    absent = [label for label in TRANSFER if not models.get(label, output / "none").exists()]
+    if absent:
+        raise typer.BadParameter(f"the models of {', '.join(absent)} are not here: remove their results and run 'core'")
+    evaluate_on_console(models, "transfer", data=data, output=output / "transfer")
 
 
 @app.command()
@@ -81,10 +107,9 @@ def compare(data: Data, output: Output = RESULTS) -> None:
 
     from benchmarks.study.case_study import case_study
     from benchmarks.study.differences import differences
-    from benchmarks.study.suites import DIFFERENCES, core
+    from benchmarks.study.suites import DIFFERENCES
 
-    rates = read_rates(output / "learning-rates.json", complete=False)
-    runs = [run for run in core(rates) if (output / "runs" / f"{run.key}.json").exists()]
+    runs = _core(output)
     found = differences(runs, DIFFERENCES, data, output)
     (output / "differences.json").write_text(json.dumps(found, indent=1) + "\n")
     first = {run.label: run.key for run in reversed(runs)}  # The first seed of each row.
@@ -98,74 +123,18 @@ def report(output: Output = RESULTS) -> None:
     write_report(output)
 
 
-def _result(one: Run, data: Path, folders: Mapping[str, Path | None], output: Path) -> dict[str, Any]:
-    """The result of a run, which is made if it is not there."""
-    print(f"{one.suite}: {one.label} ({one.key})", flush=True)
-    path = output / "runs" / f"{one.key}.json"
-    if not path.exists():
-        _run_one(one, data, folders, path, output)
-    result: dict[str, Any] = json.loads(path.read_text())
-    return result
+def _core(output: Path) -> list[Run]:
+    """The runs of the headline that have a result."""
+    rates = read_rates(output / "learning-rates.json", complete=False)
+    return [run for run in core(rates) if (output / "runs" / f"{run.key}.json").exists()]
 
 
-def _run_one(one: Run, data: Path, given: Mapping[str, Path | None], path: Path, output: Path) -> None:
-    import numpy as np
-    import torch
-    from transformers import set_seed
-
-    from benchmarks.demo.weights import minilm_folder
-    from benchmarks.study.scores import DEV_SETS, GEOMETRY_SET, TEST_SETS, Embedded, agreement
-    from benchmarks.study.train import make_dataset, make_student, train
-
-    folders = {"minilm": minilm_folder()} | {name: folder for name, folder in given.items() if folder is not None}
-    for name in (*one.teachers, *(["model2vec"] if one.student == "model2vec" else [])):
-        if name not in folders:
-            raise typer.BadParameter(f"the run {one.label!r} needs a folder", param_hint=f"--{name}")
-    lines = _lines(data)
-    set_seed(one.seed)
-    model = make_student(one, folders)
-    training = {"steps": 0, "seconds": 0.0, "processor_seconds": 0.0, "losses": []}
-    if one.method != "untouched":
-        training = train(one, model, make_dataset(one, lines[: one.sentences], folders, output / "scores"))
-    # Always the same teacher, whatever the run's own: the number is for comparing runs.
-    scores = agreement(model, _agreement(data, folders["minilm"]))
-    if one.dev_only:
-        scores |= Embedded(model, data, DEV_SETS).sts()
-    else:
-        embedded = Embedded(model, data, (*DEV_SETS, *TEST_SETS, GEOMETRY_SET))
-        scores |= embedded.sts() | embedded.ranking() | embedded.geometry()
-        scores["STS mean"] = sum(scores[name] for name in TEST_SETS) / len(TEST_SETS)
-        # For the bootstrap and the case study; not kept in the repository.
-        (output / "models").mkdir(parents=True, exist_ok=True)
-        np.savez(output / "models" / f"{one.key}.npz", **{name: embedded.cosines(name) for name in TEST_SETS})
-        if one.suite == "core" and one.seed == 1:
-            model.save_pretrained(str(output / "models" / one.key), create_model_card=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    result = {
-        "run": one.settings(),
-        "scores": scores,
-        "training": training,
-        # The folders' names only: where they lie is nobody's business.
-        "command": shlex.join(["python", "-m", "benchmarks.study", *(Path(word).name for word in sys.argv[1:])]),
-        "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
-        "threads": torch.get_num_threads(),
-    }
-    partial = path.with_suffix(f".partial-{os.getpid()}")
-    partial.write_text(json.dumps(result, indent=1) + "\n")
-    partial.replace(path)
-    print({name: round(value, 2) for name, value in scores.items()}, f"{training['seconds']:.0f} s", flush=True)
-
-
-@cache
-def _lines(data: Path) -> list[str]:
-    return (data / "wiki" / "wiki-55k.txt").read_text(encoding="utf-8").splitlines()
-
-
-@cache
-def _agreement(data: Path, teacher: Path) -> TeacherAgreementEvaluator:
-    from rankcse_st.evaluation import TeacherAgreementEvaluator
-
-    return TeacherAgreementEvaluator(_lines(data)[HELD_OUT], str(teacher))
+def _name(path: Path) -> str:
+    """What results of a student or text that was given are told apart by, wherever it lies: its name and contents."""
+    digest = hashlib.sha256()
+    for file in sorted(path.glob("**/*.safetensors")) if path.is_dir() else [path]:
+        digest.update(file.read_bytes())
+    return f"{path.stem}-{digest.hexdigest()[:8]}"
 
 
 if __name__ == "__main__":

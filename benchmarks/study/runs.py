@@ -45,8 +45,9 @@ class Run:
         label: Its row.
         method: How the student is trained. ListNet and ListMLE are RankCSE with that distillation term.
         student: ``"minilm-3"``, layers 1, 3 and 5 of all-MiniLM-L6-v2; ``"static"``, a ``StaticEmbedding`` of its
-            tokens; or ``"model2vec"``, that which model2vec distils from it.
+            tokens; ``"model2vec"``, that which model2vec distils from it; or the name of a model that is given.
         teachers: Of ``"minilm"`` and ``"mpnet"``, with ``weights``.
+        text: ``"wiki"``; ``"reviews"``, sentences of film reviews; or the name of a file that is given.
         sentences: How many lines of the text are trained on.
         max_seq_length: In tokens, in training; evaluation uses 128.
         group_size: Near neighbours put into a batch together; 1 is plain shuffling.
@@ -61,6 +62,7 @@ class Run:
     student: str = "minilm-3"
     teachers: tuple[str, ...] = ("minilm",)
     weights: tuple[float, ...] = (1.0,)
+    text: str = "wiki"
     sentences: int = 8192
     epochs: float = 1.0
     batch_size: int = 128

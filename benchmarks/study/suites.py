@@ -11,7 +11,8 @@ from benchmarks.study.runs import METHODS, Rates, Run
 SEEDS = (1, 2, 3)
 # Of the headline rows, those that read every sentence twice; a step of the others costs half of theirs.
 TWO_VIEWS = ("SimCSE", "RankCSE-ListNet", "RankCSE-ListMLE")
-HEADLINE = (*TWO_VIEWS, "EmbedDistill", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill")
+ONE_VIEW = ("EmbedDistill", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill")
+HEADLINE = (*TWO_VIEWS, *ONE_VIEW)
 # What the bootstrap compares: the first with the second.
 DIFFERENCES = (
     ("ListNet at 0.1 + EmbedDistill", "EmbedDistill"),
@@ -106,12 +107,26 @@ def balance(rates: Rates) -> Iterator[Run]:
 def teachers(rates: Rates) -> Iterator[Run]:
     """One teacher, the other, and both (knowl 8); matching embeddings by a projection where the widths differ."""
     both = ("minilm", "mpnet")
-    for name in HEADLINE[len(TWO_VIEWS) :]:
+    for name in ONE_VIEW:
         yield _run("teachers", name, rates, label=f"{name}, MiniLM")
         yield _run("teachers", name, rates, teachers=("mpnet",), label=f"{name}, mpnet")
         for weight in (1 / 3, 1 / 2, 2 / 3) if name == "ListNet at 0.1" else (1 / 2,):
             label = f"{name}, MiniLM {weight:.2f} + mpnet {1 - weight:.2f}"
             yield _run("teachers", name, rates, teachers=both, weights=(weight, 1 - weight), label=label)
+
+
+def longer(rates: Rates) -> Iterator[Run]:
+    """Four times the text and the steps: who goes on learning?"""
+    for name in ONE_VIEW:
+        yield _run("longer", name, rates, sentences=4 * 8192)
+
+
+def domain(rates: Rates) -> Iterator[Run]:
+    """Sentences of film reviews for Wikipedia's, and agreement with the teacher on others of them."""
+    yield Run("domain", "untouched", "untouched", text="reviews")
+    for name in HEADLINE:
+        if name != "RankCSE-ListMLE":
+            yield _run("domain", name, rates, text="reviews")
 
 
 def static(rates: Rates) -> Iterator[Run]:
@@ -130,5 +145,7 @@ SUITES: dict[str, Callable[[Rates], Iterator[Run]]] = {
     "batches": batches,
     "balance": balance,
     "teachers": teachers,
+    "longer": longer,
+    "domain": domain,
     "static": static,
 }

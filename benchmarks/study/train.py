@@ -16,6 +16,7 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
 )
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 
 from benchmarks.demo.students import keep_layers, static_student
@@ -27,17 +28,26 @@ from rankcse_st.training import label_width
 # Of the six layers of all-MiniLM-L6-v2, numbered from 0.
 LAYERS = (1, 3, 5)
 EVALUATION_LENGTH = 128
+# Students that need no folder of their own.
+MADE_FROM_MINILM = ("minilm-3", "static")
 
 
 def make_student(run: Run, folders: Mapping[str, Path]) -> SentenceTransformer:
     """The student before training."""
-    if run.student == "model2vec":
-        return SentenceTransformer(str(folders["model2vec"]), device="cpu")
     if run.student == "static":
         return static_student(str(folders["minilm"]))
-    model = keep_layers(str(folders["minilm"]), LAYERS)
-    model.max_seq_length = EVALUATION_LENGTH
+    if run.student == "minilm-3":
+        model = keep_layers(str(folders["minilm"]), LAYERS)
+    else:
+        model = SentenceTransformer(str(folders[run.student]), device="cpu")
+    if has_length(model):
+        model.max_seq_length = EVALUATION_LENGTH
     return model
+
+
+def has_length(model: SentenceTransformer) -> bool:
+    """Whether sentences may be cut for it: not a table of token embeddings, which costs next to nothing."""
+    return not isinstance(model[0], StaticEmbedding)
 
 
 def make_dataset(run: Run, sentences: list[str], folders: Mapping[str, Path], cache: Path) -> Dataset:
@@ -121,12 +131,12 @@ def train(run: Run, model: SentenceTransformer, dataset: Dataset) -> dict[str, A
             loss=make_loss(run, model, label_width(dataset)),
             callbacks=[SetSamplerEpoch()],
         )
-        if run.student != "static":
+        if has_length(model):
             model.max_seq_length = run.max_seq_length
         started = time.perf_counter(), time.process_time()
         trainer.train()
         ended = time.perf_counter(), time.process_time()
-        if run.student != "static":
+        if has_length(model):
             model.max_seq_length = EVALUATION_LENGTH
     losses = [(log["step"], log["loss"]) for log in trainer.state.log_history if "loss" in log]
     return {
