@@ -11,12 +11,15 @@ from typing import Any
 from benchmarks.study.runs import START, Run, grid, read_rates
 from benchmarks.study.scores import DEV_SETS, TEST_SETS, choosing_score
 from benchmarks.study.suites import SUITES
+from rankcse_st.benchmark import read_results
+from rankcse_st.evaluation.plots import plot_alignment_uniformity
 
 Rows = dict[str, list[dict[str, Any]]]
 
+GEOMETRY = ("alignment", "uniformity")
 AGREEMENT = ("agreement_spearman", "agreement_top10_overlap")
 DEV_COLUMNS = (*DEV_SETS, *AGREEMENT)
-TEST_COLUMNS = (*TEST_SETS, "STS mean", "kendall mean", "ndcg mean", "alignment", "uniformity", *AGREEMENT)
+TEST_COLUMNS = (*TEST_SETS, "STS mean", "kendall mean", "ndcg mean", *GEOMETRY, *AGREEMENT)
 SHORT = {
     "STSBenchmark": "STS-B",
     "STSBenchmark.dev-clean": "STS-B dev-clean",
@@ -31,7 +34,7 @@ SHORT = {
 
 # What the study's page has of the headline table, between these.
 BLOCK = ("<!-- headline: written by python -m benchmarks.study report -->", "<!-- /headline -->")
-HEADLINE = ("STS mean", "kendall mean", "ndcg mean", "agreement_spearman", "alignment", "uniformity")
+HEADLINE = ("STS mean", "kendall mean", "ndcg mean", "agreement_spearman", *GEOMETRY)
 
 
 def write_report(output: Path) -> None:
@@ -46,6 +49,8 @@ def write_report(output: Path) -> None:
             lines += [f"## {name}", "", *_table(found), ""]
             if name == "core" and (output / "differences.json").exists():
                 lines += [*_differences(json.loads((output / "differences.json").read_text())), ""]
+    if (output / "transfer").exists():
+        lines += ["## transfer", "", read_results(output / "transfer").to_markdown(), ""]
     if (output / "case-study.md").exists():
         lines += ["## case study", "", (output / "case-study.md").read_text(encoding="utf-8")]
     (output / "report.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
@@ -119,7 +124,9 @@ def _differences(found: list[Mapping[str, Any]]) -> list[str]:
 
 
 def _plot(rows: Mapping[str, Rows], output: Path) -> None:
-    """``learning-rates.svg``: each method's choosing score over the ladder; ``time.svg``: STS over training time."""
+    """``learning-rates.svg``: each method's choosing score over the ladder; ``time.svg``: STS over training time;
+    ``geometry.svg``: the headline rows in the plane of uniformity and alignment.
+    """
     from matplotlib import rcParams
     from matplotlib.figure import Figure
 
@@ -148,3 +155,11 @@ def _plot(rows: Mapping[str, Rows], output: Path) -> None:
     axes.margins(x=0.2)
     axes.set(xlabel="processor seconds of training", ylabel="mean of seven STS tasks")
     figure.savefig(output / "time.svg", metadata={"Date": None})
+    points = {label: tuple(_mean(results, name) for name in GEOMETRY) for label, results in rows["core"].items()}
+    sts = {label: _mean(results, "STS mean") for label, results in rows["core"].items()}
+    if points:
+        plot_alignment_uniformity(points, sts).savefig(output / "geometry.svg", metadata={"Date": None})
+
+
+def _mean(results: list[dict[str, Any]], score: str) -> float:
+    return mean(result["scores"][score] for result in results)
