@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.study import case_study, differences, scores
+import benchmarks.study.__main__ as study
+from benchmarks.study import case_study, differences, execute, scores
 from benchmarks.study.report import write_report
 from benchmarks.study.runs import LEARNING_RATES, METHODS, START, Run, grid, search
 from benchmarks.study.scores import TEST_SETS, Embedded
@@ -123,6 +126,42 @@ def test_embedded_scores_are_those_of_each_set_by_itself(
     assert scores.GEOMETRY_SET not in embedded.sts()
     assert set(embedded.ranking()) == {"kendall mean", "ndcg mean"}
     assert embedded.geometry()["uniformity"] < 0
+
+
+def test_a_run_is_made_once_and_says_nothing_of_where_it_was_made(
+    make_tiny_model: Callable[..., SentenceTransformer],
+    pairs: dict[str, list[Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Results of another student or text shown for the study's own; a folder of the machine in what is published."""
+    for name, seed in (("teacher", 1), ("student", 2)):
+        make_tiny_model(seed=seed).save_pretrained(str(tmp_path / name))
+    (tmp_path / "text").write_text("\n".join(SENTENCES))
+    monkeypatch.setattr(execute, "HELD_OUT", slice(-16, None))
+    paths = {"minilm": tmp_path / "teacher", "student": tmp_path / "student", "text": tmp_path / "text", "mpnet": None}
+    executor = execute.Executor(tmp_path, tmp_path / "results", paths)
+    run = Run("core", "a", "EmbedDistill", student="student", text="text", sentences=32, batch_size=8)
+    result = executor.result(run)
+    assert result["training"]["steps"] == 4
+    assert {"STS mean", "kendall mean", "uniformity", "agreement_spearman"} <= result["scores"].keys()
+    assert str(tmp_path) not in json.dumps(result["run"])
+    assert (tmp_path / "results" / "models" / run.key / "modules.json").exists()
+    monkeypatch.setattr(execute, "train", lambda *_: pytest.fail("trained again"))
+    assert executor.result(run) == result
+    with pytest.raises(typer.BadParameter, match=r"trains on 60 lines, and 16 more are held out"):
+        executor.result(replace(run, sentences=60))
+    with pytest.raises(typer.BadParameter, match="needs a folder"):
+        executor.result(replace(run, teachers=("mpnet",)))
+
+
+def test_a_file_is_known_by_its_contents(tmp_path: Path) -> None:
+    """Results of one text shown for another of the same name."""
+    (tmp_path / "a.txt").write_text("one")
+    first = study._name(tmp_path / "a.txt")
+    (tmp_path / "a.txt").write_text("two")
+    assert first.startswith("a-")
+    assert study._name(tmp_path / "a.txt") != first
 
 
 def test_differences_are_of_the_means_over_seeds(tmp_path: Path, pairs: dict[str, list[Any]]) -> None:

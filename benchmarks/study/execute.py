@@ -44,7 +44,9 @@ class Executor:
         given = {name: path for name, path in (paths or {}).items() if path is not None}
         self.data = data
         self.output = output
-        self.paths = {"minilm": minilm_folder(), "wiki": data / "wiki" / "wiki-55k.txt"} | given
+        self.paths = {"wiki": data / "wiki" / "wiki-55k.txt"} | given
+        if "minilm" not in given:
+            self.paths["minilm"] = minilm_folder()
 
     def result(self, run: Run) -> dict[str, Any]:
         """The result of a run, which is made if it is not there.
