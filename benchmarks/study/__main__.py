@@ -24,9 +24,10 @@ TRANSFER = ("SimCSE", "EmbedDistill", "RankCSE-ListNet", "ListNet at 0.1 + Embed
 
 Data = Annotated[Path, typer.Option(help="Folder with sts/*.jsonl and wiki/wiki-55k.txt.", exists=True)]
 Model2vec = Annotated[
-    Path | None, typer.Option(help="Folder made by benchmarks.study.distil_model2vec, for the static suite.")
+    Path | None,
+    typer.Option(help="Folder made by benchmarks.study.distil_model2vec, for the static suite.", exists=True),
 ]
-Mpnet = Annotated[Path | None, typer.Option(help="Folder of all-mpnet-base-v2, for the teachers suite.")]
+Mpnet = Annotated[Path | None, typer.Option(help="Folder of all-mpnet-base-v2, for the teachers suite.", exists=True)]
 Output = Annotated[Path, typer.Option(help="Where results are kept; finished runs are not run again.")]
 
 
@@ -67,12 +68,14 @@ def run(
     runs = list({run.key: run for run in (replace(run, **changed) for run in SUITES[suite](rates))}.values())
     runs = [one for one in runs if only is None or only in one.label]
     executor = Executor(data, output, {"mpnet": mpnet, "model2vec": model2vec} | {v: k for k, v in names.items()})
+    for one in runs:
+        for name in executor.missing(one):  # Before the first is run.
+            raise typer.BadParameter(f"the run {one.label!r} needs a folder", param_hint=f"--{name}")
     first, processes = map(int, share.split("/"))
     for number, one in enumerate(runs, 1):
-        if (number - first) % processes:
-            continue
-        print(f"[{number}/{len(runs)}]", end=" ")
-        executor.result(one)
+        if (number - first) % processes == 0:
+            print(f"[{number}/{len(runs)}]", end=" ")
+            executor.result(one)
 
 
 @app.command()
@@ -85,6 +88,17 @@ def choose(data: Data, output: Output = RESULTS) -> None:
     rates = search(lambda one: choosing_score(executor.result(one)["scores"]))
     (output / "learning-rates.json").write_text(json.dumps(rates, indent=2) + "\n")
     print(rates)
+
+
+@app.command("all")
+def run_all(data: Data, mpnet: Mpnet, model2vec: Model2vec, output: Output = RESULTS) -> None:
+    """The whole study: learning rates, every suite, transfer, bootstrap and tables. What is done is not done again."""
+    choose(data, output)
+    for suite in SUITES:
+        run(suite, data, mpnet, model2vec, output)
+    transfer(data, output)
+    compare(data, output)
+    report(output)
 
 
 @app.command()

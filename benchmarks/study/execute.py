@@ -65,10 +65,14 @@ class Executor:
         found: dict[str, Any] = json.loads(path.read_text())
         return found
 
+    def missing(self, run: Run) -> list[str]:
+        """The models that a run needs and that were not given."""
+        needed = (*run.teachers, *([] if run.student in MADE_FROM_MINILM else [run.student]))
+        return [name for name in needed if name not in self.paths]
+
     def _make(self, run: Run) -> dict[str, Any]:
-        for name in (*run.teachers, *([] if run.student in MADE_FROM_MINILM else [run.student])):
-            if name not in self.paths:
-                raise typer.BadParameter(f"the run {run.label!r} needs a folder", param_hint=f"--{name}")
+        for name in self.missing(run):
+            raise typer.BadParameter(f"the run {run.label!r} needs a folder", param_hint=f"--{name}")
         lines = self._lines(run.text)
         if run.sentences > len(lines[: HELD_OUT.start]):
             raise typer.BadParameter(
