@@ -197,7 +197,6 @@ def test_report_has_means_and_spread(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A table of one seed that looks like three, or a development score in a column of the test sets."""
     pytest.importorskip("matplotlib")
     (tmp_path / "runs").mkdir()
-    (tmp_path / "learning-rates.json").write_text(json.dumps(RATES))
     columns: Callable[[float], dict[str, float]] = lambda value: {  # noqa: E731
         **dict.fromkeys((*TEST_SETS, *scores.DEV_SETS, "STS mean", "kendall mean", "ndcg mean"), value),
         **dict.fromkeys(("alignment", "uniformity", "agreement_spearman", "agreement_top10_overlap"), value),
@@ -206,7 +205,7 @@ def test_report_has_means_and_spread(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if run.label in ("untouched", "EmbedDistill"):
             result = SimpleNamespace(run=run.settings(), scores=columns(70.0 + run.seed), training={"steps": 64})
             (tmp_path / "runs" / f"{run.key}.json").write_text(json.dumps(vars(result)))
-    write_report(tmp_path)
+    write_report(tmp_path, RATES)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "| EmbedDistill | 0.001 | 3 | 72.00 ± 1.00 |" in text
     assert (tmp_path / "time.svg").exists()

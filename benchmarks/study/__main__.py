@@ -13,8 +13,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import typer
 
-from benchmarks.study.report import write_report
-from benchmarks.study.runs import Run, read_rates, search
+from benchmarks.study.report import table, write_report
+from benchmarks.study.runs import Rates, Run, read_rates, search
 from benchmarks.study.suites import SUITES, core
 
 app = typer.Typer(add_completion=False, help=__doc__)
@@ -53,7 +53,7 @@ def run(
     if suite not in SUITES:
         raise typer.BadParameter(f"expected one of {', '.join(SUITES)}, got {suite!r}", param_hint="SUITE")
     try:
-        rates = read_rates(output / "learning-rates.json", complete=True)
+        rates = _rates(output, complete=True)
     except (FileNotFoundError, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
     names = {path: _name(path) for path in (student, text) if path is not None}
@@ -72,10 +72,12 @@ def run(
         for name in executor.missing(one):  # Before the first is run.
             raise typer.BadParameter(f"the run {one.label!r} needs a folder", param_hint=f"--{name}")
     first, processes = map(int, share.split("/"))
+    rows: dict[str, list[dict[str, Any]]] = {}
     for number, one in enumerate(runs, 1):
         if (number - first) % processes == 0:
             print(f"[{number}/{len(runs)}]", end=" ")
-            executor.result(one)
+            rows.setdefault(one.label, []).append(executor.result(one))
+    print("", *table(rows), sep="\n")
 
 
 @app.command()
@@ -134,13 +136,18 @@ def compare(data: Data, output: Output = RESULTS) -> None:
 @app.command()
 def report(output: Output = RESULTS) -> None:
     """Write the tables from the results."""
-    write_report(output)
+    write_report(output, _rates(output, complete=False))
 
 
 def _core(output: Path) -> list[Run]:
     """The runs of the headline that have a result."""
-    rates = read_rates(output / "learning-rates.json", complete=False)
-    return [run for run in core(rates) if (output / "runs" / f"{run.key}.json").exists()]
+    return [run for run in core(_rates(output, complete=False)) if (output / "runs" / f"{run.key}.json").exists()]
+
+
+def _rates(output: Path, *, complete: bool) -> Rates:
+    """Those that were chosen there, else the study's."""
+    chosen = output / "learning-rates.json"
+    return read_rates(chosen if chosen.exists() else RESULTS / chosen.name, complete=complete)
 
 
 def _name(path: Path) -> str:

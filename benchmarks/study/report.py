@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.study.runs import START, Run, grid, read_rates
+from benchmarks.study.runs import START, Rates, Run, grid
 from benchmarks.study.scores import DEV_SETS, TEST_SETS, choosing_score
 from benchmarks.study.suites import SUITES
 from rankcse_st.benchmark import read_results
@@ -37,16 +37,15 @@ BLOCK = ("<!-- headline: written by python -m benchmarks.study report -->", "<!-
 HEADLINE = ("STS mean", "kendall mean", "ndcg mean", "agreement_spearman", *GEOMETRY)
 
 
-def write_report(output: Path) -> None:
-    """Write ``report.md`` and the figures beside the results."""
-    rates = read_rates(output / "learning-rates.json", complete=False)
+def write_report(output: Path, rates: Rates) -> None:
+    """Write ``report.md`` and the figures beside the results of the suites at these learning rates."""
     suites: dict[str, Iterable[Run]] = {f"grid, {student}": grid(student) for student in START}
     suites |= {name: make(rates) for name, make in SUITES.items()}
     rows = {name: _rows(runs, output / "runs", by_rate=name.startswith("grid")) for name, runs in suites.items()}
     lines = ["# Results of the study", "", "Written by `python -m benchmarks.study report` from the JSON here.", ""]
     for name, found in rows.items():
         if found:
-            lines += [f"## {name}", "", *_table(found), ""]
+            lines += [f"## {name}", "", *table(found), ""]
             if name == "core" and (output / "differences.json").exists():
                 lines += [*_differences(json.loads((output / "differences.json").read_text())), ""]
     if (output / "transfer").exists():
@@ -72,12 +71,13 @@ def _rows(runs: Iterable[Run], folder: Path, *, by_rate: bool) -> Rows:
     return rows
 
 
-def _table(rows: Rows) -> list[str]:
+def table(rows: Rows) -> list[str]:
+    """The results of the runs of each label, as Markdown: mean and spread over their seeds."""
     tested = all("STS mean" in result["scores"] for results in rows.values() for result in results)
     columns = TEST_COLUMNS if tested else DEV_COLUMNS
     names = [SHORT.get(column, column) for column in columns]
     header = ["", "rate", "seeds", *names, *([] if tested else ["choosing score"]), "steps", "processor seconds"]
-    table = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
+    lines = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
     for label, results in rows.items():
         first = results[0]
         cells = [label, f"{first['run']['learning_rate']:g}" if first["training"]["steps"] else "", str(len(results))]
@@ -85,8 +85,8 @@ def _table(rows: Rows) -> list[str]:
         if not tested:
             cells.append(_cell([choosing_score(result["scores"]) for result in results]))
         cells += [str(first["training"]["steps"]), f"{_seconds(results):.0f}" if _seconds(results) else ""]
-        table.append("| " + " | ".join(cells) + " |")
-    return table
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
 
 
 def _headline(rows: Rows) -> list[str]:
