@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,7 +37,7 @@ MADE_FROM_MINILM = ("minilm-3", "static")
 def make_student(run: Run, folders: Mapping[str, Path]) -> SentenceTransformer:
     """The student before training."""
     if run.student == "static":
-        return static_student(str(folders["minilm"]))
+        return deepcopy(_static_student(folders["minilm"]))
     if run.student == "minilm-3":
         model = keep_layers(str(folders["minilm"]), LAYERS)
     else:
@@ -43,6 +45,12 @@ def make_student(run: Run, folders: Mapping[str, Path]) -> SentenceTransformer:
     if has_length(model):
         model.max_seq_length = EVALUATION_LENGTH
     return model
+
+
+@cache
+def _static_student(teacher: Path) -> SentenceTransformer:
+    """Made once: a minute on one core, where its training takes seconds."""
+    return static_student(str(teacher))
 
 
 def has_length(model: SentenceTransformer) -> bool:
