@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.study.runs import METHODS, Rates, Run
+from benchmarks.study.runs import METHODS, SENTENCES, Rates, Run
 
 SEEDS = (1, 2, 3)
 # Of the headline rows, those that read every sentence twice; a step of the others costs half of theirs.
@@ -96,12 +96,11 @@ def batches(rates: Rates) -> Iterator[Run]:
 
 def balance(rates: Rates) -> Iterator[Run]:
     """How much the distillation term may weigh beside the two others: ListMLE is a sum over the list."""
+    common = {"sentences": 4096, "seed": 0, "dev_only": True}  # The grid's, whose runs are the rows of weight 1.
     for method, weights in (("ListNet", (0.1, 1.0, 10.0)), ("ListMLE", (0.001, 0.01, 0.1, 1.0))):
         for weight in weights:
             label = f"RankCSE-{method}, distillation x {weight:g}"
-            yield _run(
-                "balance", f"RankCSE-{method}", rates, distillation=weight, sentences=4096, dev_only=True, label=label
-            )
+            yield _run("balance", f"RankCSE-{method}", rates, distillation=weight, label=label, **common)
 
 
 def teachers(rates: Rates) -> Iterator[Run]:
@@ -118,7 +117,7 @@ def teachers(rates: Rates) -> Iterator[Run]:
 def longer(rates: Rates) -> Iterator[Run]:
     """Four times the text and the steps: who goes on learning?"""
     for name in ONE_VIEW:
-        yield _run("longer", name, rates, sentences=4 * 8192)
+        yield _run("longer", name, rates, sentences=4 * SENTENCES["minilm-3"])
 
 
 def domain(rates: Rates) -> Iterator[Run]:
@@ -135,7 +134,7 @@ def static(rates: Rates) -> Iterator[Run]:
     yield Run("static", "model2vec", "untouched", student="model2vec")
     for seed in SEEDS:
         for name in rates["static"]:
-            yield _run("static", name, rates, student="static", sentences=16384, seed=seed)
+            yield _run("static", name, rates, student="static", sentences=SENTENCES["static"], seed=seed)
 
 
 SUITES: dict[str, Callable[[Rates], Iterator[Run]]] = {
