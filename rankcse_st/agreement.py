@@ -13,6 +13,7 @@ from scipy.stats import rankdata
 
 from rankcse_st.calibration import calibrated_weights
 from rankcse_st.tables import json_able, plain_text
+from rankcse_st.unit_embeddings import check_unit_embeddings
 
 Floats = NDArray[np.float64]
 
@@ -73,8 +74,11 @@ class AgreementReport:
     @property
     def undecided(self) -> bool:
         """Whether no two of the teachers agree, so that nothing says which of them is right."""
-        left = [one.with_others for one in self.teachers if not one.flag]
-        return len(left) > 1 and max(left) < _UNRELATED
+        # One that is left over because the rest hardly differ is borne out by those of them that rank as it does.
+        left = [k for k, one in enumerate(self.teachers) if not one.flag]
+        return len(self.teachers) > 1 and all(
+            value < _UNRELATED for k in left for j, value in enumerate(self.teachers[k].with_each) if j != k
+        )
 
     def calibrated_weights(self, *, drop_flagged: bool = False) -> list[float]:
         """Weights in proportion to 1 / spread, which sum to 1; 0 for teachers that are unrelated to the others.
@@ -147,21 +151,11 @@ def agreement_report(
         The report, with weights in proportion to 1 / spread; it prints as a table.
 
     Raises:
-        ValueError: If shapes do not fit, there are fewer than 3 sentences, or values are not finite.
+        ValueError: If shapes do not fit, there are fewer than 3 sentences, values are not finite, or embeddings are not
+            of length 1.
     """
-    arrays = [np.asarray(one) for one in embeddings]
-    if not arrays or any(one.ndim != 2 or len(one) != len(arrays[0]) for one in arrays) or len(arrays[0]) < 3:
-        raise ValueError(
-            "Expected unit embeddings (n, D_k) of the same 3 or more texts for each teacher, but got the shapes "
-            f"{[one.shape for one in arrays]}."
-        )
-    names = list(names) if names is not None else [f"teacher {k}" for k in range(len(arrays))]
-    if len(names) != len(arrays):
-        raise ValueError(f"There are {len(arrays)} teachers, but {len(names)} names.")
+    arrays, names = check_unit_embeddings(embeddings, names, fewest=3)
     rows = np.sort(np.random.default_rng(seed).permutation(len(arrays[0]))[:sample_size])
-    for name, one in zip(names, arrays, strict=True):
-        if not np.isfinite(one[rows]).all():
-            raise ValueError(f"Teacher {name!r} has embeddings with NaN or infinite values.")
     lists = [_lists(one[rows]) for one in arrays]
     spreads = [float(scores.std()) for scores in lists]
     if max(spreads) <= _NO_SPREAD:

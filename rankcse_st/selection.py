@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,9 @@ from rich.console import Group
 
 from rankcse_st.agreement import AgreementReport, agreement_report
 from rankcse_st.tables import plain_text
-from rankcse_st.teachers import Teacher, TeacherEnsemble, TeacherLike
+from rankcse_st.teachers import Teacher, TeacherEnsemble, TeacherLike, as_teachers
 from rankcse_st.texts import check_texts
-from rankcse_st.weighting import WeightChoice, choose_weights
+from rankcse_st.weighting import WeightChoice, choose_weights, merge_graded_pairs
 
 __all__ = ["TeacherSelection", "select_teachers"]
 
@@ -119,6 +119,10 @@ def select_teachers(
     """
     if (pairs is None) != (scores is None):
         raise ValueError("pairs and scores belong together: give both, or neither to do without grades.")
+    if isinstance(sample_size, bool) or not isinstance(sample_size, int) or sample_size < 3:
+        raise ValueError(f"sample_size must be an integer of at least 3, but got {sample_size!r}.")
+    if kwargs and isinstance(teachers, TeacherEnsemble):
+        raise TypeError(f"{', '.join(kwargs)}: of no use for a TeacherEnsemble, which has its own. Leave it out.")
     ended = [] if pairs is None else _ends(pairs)
     texts = ended if sentences is None else check_texts(sentences)
     sample = list(dict.fromkeys(texts))
@@ -129,15 +133,18 @@ def select_teachers(
         )
     sample = [sample[row] for row in np.random.default_rng(seed).permutation(len(sample))[:sample_size]]
 
-    ensemble = TeacherEnsemble.of(teachers, **kwargs)
-    ensemble = ensemble.with_weights([1.0] * len(ensemble.teachers))
-    names = _distinct([teacher.name for teacher in ensemble.teachers])
     position = {text: row for row, text in enumerate(dict.fromkeys([*sample, *ended]))}
+    graded = None
+    if pairs is not None:
+        places = np.array([position[text] for text in ended]).reshape(-1, 2)
+        graded = merge_graded_pairs(places, scores, folds=folds, standard_errors=standard_errors)  # Before encoding.
+    ensemble = _equal(teachers, **kwargs)
+    names = _distinct([teacher.name for teacher in ensemble.teachers])
     each = ensemble.encode_each(list(position), column=column, show_progress_bar=show_progress_bar)
     embeddings = [one.numpy() for one in each]
 
     report = agreement_report([one[: len(sample)] for one in embeddings], names=names, sample_size=sample_size)
-    if pairs is None:
+    if graded is None:
         if report.undecided:
             raise ValueError(
                 f"No two of the teachers {names} rank the sentences alike, so nothing says which of them is right. "
@@ -145,26 +152,29 @@ def select_teachers(
             )
         weights, choice = report.calibrated_weights(drop_flagged=drop_flagged), None
     else:
-        places = np.array([position[text] for text in ended]).reshape(-1, 2)
         choice = choose_weights(
-            embeddings,
-            places,
-            np.asarray(scores, dtype=np.float64),
-            names=names,
-            folds=folds,
-            standard_errors=standard_errors,
-            seed=seed,
+            embeddings, *graded, names=names, folds=folds, standard_errors=standard_errors, seed=seed
         )
         weights = choice.weights
     return TeacherSelection(ensemble.with_weights(weights), report, choice)
 
 
+def _equal(teachers: TeacherEnsemble | TeacherLike | Sequence[TeacherLike], **kwargs: Any) -> TeacherEnsemble:
+    """The candidates, of which none has weight 0, which would not be run."""
+    if isinstance(teachers, TeacherEnsemble):
+        return teachers.with_weights([1.0] * len(teachers.teachers))
+    return TeacherEnsemble([replace(one, weight=1.0) for one in as_teachers(teachers)], **kwargs)
+
+
 def _ends(pairs: Sequence[Sequence[str]]) -> list[str]:
     """The texts of all pairs, one pair after the other."""
+    pairs = list(pairs)
     for position, pair in enumerate(pairs):
-        if isinstance(pair, str) or len(pair) != 2:
+        if isinstance(pair, str | Mapping) or len(pair) != 2:
             raise ValueError(f"Each pair must be two texts, but the one at {position} is {pair!r}.")
-    return check_texts([text for pair in pairs for text in pair], "texts of the pairs")
+    for side in (0, 1):
+        check_texts([pair[side] for pair in pairs], f"{('first', 'second')[side]} texts of the pairs")
+    return [text for pair in pairs for text in pair]
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

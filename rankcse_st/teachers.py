@@ -22,6 +22,18 @@ from rankcse_st.texts import check_texts
 __all__ = ["Teacher", "TeacherEnsemble", "TeacherLike", "load_cls_teacher"]
 
 
+def as_teachers(teachers: TeacherLike | Sequence[TeacherLike]) -> list[Teacher]:
+    """One or several teachers as a list, models and names among them with the defaults of :class:`Teacher`.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    given = [teachers] if isinstance(teachers, (str, os.PathLike, Teacher, torch.nn.Module)) else list(teachers)
+    if not given:
+        raise ValueError("At least one teacher is needed, but the list of teachers is empty.")
+    return [one if isinstance(one, Teacher) else Teacher(one) for one in given]
+
+
 class TeacherEnsemble:
     r"""One to K teachers read as one: a **score vector** for each sentence, whose dot products are the scores.
 
@@ -69,10 +81,7 @@ class TeacherEnsemble:
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        given = [teachers] if isinstance(teachers, (str, os.PathLike, Teacher, torch.nn.Module)) else list(teachers)
-        if not given:
-            raise ValueError("At least one teacher is needed, but the list of teachers is empty.")
-        self.teachers = tuple(one if isinstance(one, Teacher) else Teacher(one) for one in given)
+        self.teachers = tuple(as_teachers(teachers))
         total = sum(float(teacher.weight) for teacher in self.teachers)
         if total == 0:
             raise ValueError(f"The weights of all {len(self.teachers)} teachers are 0: give one of them a weight.")

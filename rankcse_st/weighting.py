@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rich.table import Table
 from scipy.optimize import nnls
-from scipy.stats import rankdata
+from scipy.stats import norm, rankdata
 
 from rankcse_st.tables import json_able, plain_text
+from rankcse_st.unit_embeddings import check_unit_embeddings
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +51,7 @@ class WeightChoice:
     Args:
         teachers: One entry for each candidate, in the order given.
         correlation: Held-out correlation of the ensemble that was chosen.
-        pairs: Number of graded pairs.
+        pairs: Number of different graded pairs.
         folds: Number of parts that the pairs were divided into.
     """
 
@@ -108,13 +109,14 @@ def choose_weights(
     The weights maximise Spearman's correlation with the grades: first, exactly, the correlation of the scores
     with the grades' ranks (non-negative least squares), then Spearman's by a search around there. Whether a teacher
     belongs to the ensemble is decided on pairs that the weights were not fitted on: as long as leaving the least
-    useful one out costs no more than ``standard_errors`` standard errors of that difference, it is dropped. So a
-    useless teacher has weight exactly 0, and so has the second of two that say the same.
+    useful one out costs no more than ``standard_errors`` standard errors of that difference, beside the teachers of
+    that time and beside the best of all that were there before, it is dropped. So a useless teacher has weight exactly
+    0, and so has the second of two that say the same.
 
     Args:
         embeddings: For each teacher its unit embeddings ``(n, D_k)`` of the same n texts.
-        pairs: ``(m, 2)`` positions of texts.
-        scores: ``(m,)`` grades of the pairs, higher is more similar, on any scale.
+        pairs: ``(m, 2)`` positions of texts. A pair that is there several times, either way round, counts once.
+        scores: ``(m,)`` grades of the pairs, higher is more similar, on any scale; of equal pairs their mean is taken.
         names: What to call the teachers.
         folds: Number of parts that the pairs are divided into at random.
         standard_errors: How many standard errors a teacher's gain must be above 0. A smaller number keeps more.
@@ -124,34 +126,39 @@ def choose_weights(
         The weights and the evidence; it prints as a table.
 
     Raises:
-        ValueError: If shapes do not fit, grades are not finite or all the same, there are fewer than 4 pairs in a fold,
-            or no teacher's scores have anything to do with the grades.
+        ValueError: If shapes do not fit, embeddings are not of length 1, grades are not finite or all the same, there
+            are fewer than 4 different pairs in a fold, or no teacher's scores have anything to do with the grades.
     """
-    cosines = _cosines(embeddings, np.asarray(pairs))
-    grades = np.asarray(scores, dtype=np.float64)
-    names = list(names) if names is not None else [f"teacher {k}" for k in range(len(embeddings))]
-    _check(cosines, grades, names, folds)
+    arrays, names = check_unit_embeddings(embeddings, names)
+    places, grades = merge_graded_pairs(pairs, scores, folds=folds, standard_errors=standard_errors)
+    cosines = _cosines(arrays, places)
     ranks = rankdata(grades)
     alone = [_correlation(column, ranks) for column in cosines.T]
     best = int(np.argmax(alone))
-    if alone[best] * np.sqrt(len(grades)) < 2:
+    # Two standard errors above 0, for as many teachers as the best was taken from.
+    if alone[best] * np.sqrt(len(grades)) < norm.isf(norm.sf(2) / len(names)):
         raise ValueError(
             f"No teacher's scores have to do with the grades: the best Spearman correlation is {alone[best]:.3f} "
             f"({names[best]}) over {len(grades)} pairs. Check that scores and pairs belong together and that a higher "
             "score means more similar."
         )
     parts = np.random.default_rng(seed).permutation(len(grades)) % folds
-    kept = list(range(len(names)))
-    whole = _HeldOut(cosines, ranks, parts)
+    # By merit, so that the order in which they are given changes nothing.
+    kept = sorted(range(len(names)), key=lambda k: -alone[k])
+    whole = strongest = _HeldOut(cosines[:, kept], ranks, parts)
     measured: dict[int, tuple[float, float, float]] = {}
     while len(kept) > 1:
         without = {k: _HeldOut(cosines[:, [j for j in kept if j != k]], ranks, parts) for k in kept}
         measured |= {k: (whole.correlation, rest.correlation, whole.error_of_gain(rest)) for k, rest in without.items()}
-        least = min(kept, key=lambda k: _gain_in_errors(*measured[k]))
-        if _gain_in_errors(*measured[least]) > standard_errors:
+        least = min(reversed(kept), key=lambda k: _gain_in_errors(*measured[k]))
+        rest = without[least]
+        # Small losses add up: what is left must also be as good as the best that was there on the way.
+        lost = _gain_in_errors(strongest.correlation, rest.correlation, strongest.error_of_gain(rest))
+        if max(_gain_in_errors(*measured[least]), lost) > standard_errors:
             break
         kept.remove(least)
-        whole = without[least]
+        whole = rest
+        strongest = max(strongest, whole, key=lambda one: one.correlation)
     if len(kept) == 1:
         measured[kept[0]] = whole.correlation, np.nan, np.nan
     weights = np.zeros(len(names))
@@ -241,17 +248,45 @@ def _standardised(values: Floats) -> Floats:
     return np.asarray((values - values.mean()) / spread if spread > 0 else np.zeros_like(values))
 
 
-def _cosines(embeddings: Sequence[ArrayLike], pairs: NDArray[Any]) -> Floats:
-    """Each teacher's cosine of each pair, ``(m, K)``."""
-    arrays = [np.asarray(one) for one in embeddings]
-    if not arrays or any(one.ndim != 2 or len(one) != len(arrays[0]) for one in arrays):
+def merge_graded_pairs(
+    pairs: ArrayLike, scores: ArrayLike, *, folds: int, standard_errors: float
+) -> tuple[NDArray[np.int64], Floats]:
+    """The different pairs ``(m, 2)``, whichever way round, and the mean grade ``(m,)`` of each.
+
+    A pair that is there twice would lie in a fold that weights are fitted on and in one that they are judged by, and
+    count as evidence twice.
+
+    Raises:
+        ValueError: If the arguments of :func:`choose_weights` of these names cannot be used.
+    """
+    if not isinstance(folds, int) or folds < 2:
+        raise ValueError(f"folds must be an integer of at least 2, but got {folds!r}.")
+    if np.isnan(standard_errors):
+        raise ValueError("standard_errors must be a number, but got NaN.")
+    places = np.asarray(pairs)
+    if places.ndim != 2 or places.shape[1] != 2 or not np.issubdtype(places.dtype, np.integer):
+        raise ValueError(f"pairs must be (m, 2) positions of texts, but got {places.dtype} of shape {places.shape}.")
+    try:
+        grades = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"scores must be numbers, one for each pair: {error}.") from None
+    if grades.shape != (len(places),):
+        raise ValueError(f"There are {len(places)} pairs, but scores of shape {grades.shape}: expected one for each.")
+    different, row = np.unique(np.sort(places, axis=1), axis=0, return_inverse=True)
+    if len(different) < 4 * folds:
         raise ValueError(
-            "Expected unit embeddings (n, D_k) of the same n texts for each teacher, but got the shapes "
-            f"{[one.shape for one in arrays]}."
+            f"{folds} folds need 4 different pairs in each, {4 * folds} in all, but there are {len(different)}"
+            + (f" among {len(places)}." if len(different) < len(places) else ".")
         )
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
-        raise ValueError(f"pairs must be (m, 2) positions of texts, but got {pairs.dtype} of shape {pairs.shape}.")
-    if len(pairs) and not 0 <= pairs.min() <= pairs.max() < len(arrays[0]):
+    merged = np.bincount(row.ravel(), weights=grades) / np.bincount(row.ravel())
+    if not np.isfinite(grades).all() or np.ptp(merged) == 0:
+        raise ValueError("scores must be finite and not all the same: there is nothing to rank otherwise.")
+    return different.astype(np.int64), merged
+
+
+def _cosines(arrays: Sequence[NDArray[Any]], pairs: NDArray[np.int64]) -> Floats:
+    """Each teacher's cosine of each pair, ``(m, K)``, to six digits: further ones are rounding of float32."""
+    if pairs.min() < 0 or pairs.max() >= len(arrays[0]):
         raise ValueError(
             f"pairs must lie between 0 and {len(arrays[0]) - 1}, as there are {len(arrays[0])} texts, but they go from "
             f"{pairs.min()} to {pairs.max()}."
@@ -259,28 +294,10 @@ def _cosines(embeddings: Sequence[ArrayLike], pairs: NDArray[Any]) -> Floats:
     left, right = pairs.T
     # Some pairs at a time: in float64 all of them at once may be gigabytes.
     starts = range(0, len(pairs), 4096)
-    return np.stack(
-        [
-            np.concatenate(
-                [
-                    np.einsum("md,md->m", one[left[s : s + 4096]], one[right[s : s + 4096]], dtype=np.float64)
-                    for s in starts
-                ]
-            )
-            for one in arrays
-        ],
-        axis=1,
-    )
-
-
-def _check(cosines: Floats, grades: Floats, names: Sequence[str], folds: int) -> None:
-    if grades.shape != (len(cosines),):
-        raise ValueError(f"There are {len(cosines)} pairs, but scores of shape {grades.shape}: expected one for each.")
-    if len(names) != cosines.shape[1]:
-        raise ValueError(f"There are {cosines.shape[1]} teachers, but {len(names)} names.")
-    if folds < 2 or len(grades) < 4 * folds:
-        raise ValueError(f"{folds} folds need at least 2 folds and 4 pairs in each, but there are {len(grades)} pairs.")
-    for k in np.flatnonzero(~np.isfinite(cosines).all(axis=0)).tolist():
-        raise ValueError(f"Teacher {names[k]!r} has embeddings with NaN or infinite values.")
-    if not np.isfinite(grades).all() or np.ptp(grades) == 0:
-        raise ValueError("scores must be finite and not all the same: there is nothing to rank otherwise.")
+    columns = [
+        np.concatenate(
+            [np.einsum("md,md->m", one[left[s : s + 4096]], one[right[s : s + 4096]], dtype=np.float64) for s in starts]
+        )
+        for one in arrays
+    ]
+    return np.stack(columns, axis=1).round(6)

@@ -112,6 +112,50 @@ class TestChooseWeights:
         assert narrow.correlation == pytest.approx(wide.correlation, abs=5e-4)
         assert narrow.correlation > world.correlation([other], [1.0]) + 0.01
 
+    @pytest.mark.parametrize("seed", range(3))
+    def test_a_pair_counts_once(self, seed: int) -> None:
+        """Copies of a pair, either way round, among what weights are judged by: random vectors then get weight."""
+        world = World(seed, pairs=60)
+        embeddings = [world.teacher(0.6), world.random(), world.random()]
+        chosen = choose_weights(embeddings, world.pairs, world.grades)
+        many = np.tile(np.concatenate([world.pairs, world.pairs[:, ::-1]]), (10, 1))
+        copied = choose_weights(embeddings, many, np.tile(world.grades, 20))
+        assert str(copied) == str(chosen)
+        assert copied.pairs == 60
+        # Of grades that differ, the mean counts.
+        spread = np.concatenate([world.grades + 1, world.grades - 1])
+        assert choose_weights(embeddings, np.tile(world.pairs, (2, 1)), spread).weights == pytest.approx(chosen.weights)
+
+    def test_small_losses_do_not_add_up(self) -> None:
+        """Three of four good teachers dropped, one after the other, at a loss of four points that no step had."""
+        world = World(1, pairs=100)
+        embeddings = [world.teacher(noise) for noise in (0.5, 0.6, 0.7, 0.8)]
+        chosen = choose_weights(embeddings, world.pairs, world.grades)
+        everyone = choose_weights(embeddings, world.pairs, world.grades, standard_errors=KEEP_ALL)
+        assert everyone.correlation - chosen.correlation < 0.03
+        assert sum(weight > 0 for weight in chosen.weights) > 1
+
+    @pytest.mark.parametrize("seed", range(10))
+    def test_order_does_not_matter(self, seed: int) -> None:
+        """Another choice for the same teachers in another order, as a search that starts elsewhere ends elsewhere."""
+        world = World(seed, pairs=80)
+        embeddings = [*(world.teacher(noise) for noise in (0.5, 0.7, 0.9, 1.2)), world.random()]
+        chosen = choose_weights(embeddings, world.pairs, world.grades)
+        turned = choose_weights(embeddings[::-1], world.pairs, world.grades)
+        assert turned.weights[::-1] == pytest.approx(chosen.weights)
+
+    def test_the_best_of_many_random_teachers_is_no_evidence(self) -> None:
+        """Of ten teachers that know nothing one correlates by chance more often than not at all would."""
+        found = 0
+        for seed in range(40):
+            world = World(seed, pairs=60)
+            try:
+                choose_weights([world.random(8) for _ in range(10)], world.pairs, world.grades)
+                found += 1
+            except ValueError:
+                pass
+        assert found <= 3
+
     def test_evidence_is_what_it_says(self) -> None:
         """Held-out numbers must be of pairs that the weights were not fitted on, and reproducible."""
         world = World()
@@ -191,9 +235,12 @@ class TestChooseWeights:
             "scores of shape": ([good], pairs, grades[:-1]),
             "not all the same": ([good], pairs, np.ones(40)),
             "must be finite": ([good], pairs, np.full(40, np.nan)),
-            "4 pairs in each": ([good], pairs[:10], grades[:10]),
+            "4 different pairs in each": ([good], pairs[:10], grades[:10]),
             "NaN or infinite": ([good, bad], pairs, grades),
             "have to do with the grades": ([world.random()], pairs, grades),
+            "must have length 1": ([good, 2 * good], pairs, grades),
+            "there are 10 among 20": ([good], np.tile(pairs[:10], (2, 1)), np.tile(grades[:10], 2)),
+            "must be numbers": ([good], pairs, ["a"] * 40),
         }.items():
             with pytest.raises(ValueError, match=message):
                 choose_weights(*arguments)
@@ -268,6 +315,16 @@ class TestAgreement:
         assert report.flagged == []
         assert "No two of the teachers agree" in str(report)
         assert "no odd one out" in agreement_report([world.teacher(0.5), world.teacher(0.5)]).note
+
+    def test_one_that_is_left_over_is_not_right_for_that(self) -> None:
+        """All the weight for random vectors, because the other teacher's scores hardly differ and count for nothing."""
+        world = World(pairs=100)
+        narrow = world.near_one(world.teacher(0.3))
+        report = agreement_report([narrow, world.random(8)])
+        assert report.undecided
+        assert "No two of the teachers agree" in report.note
+        assert not agreement_report([narrow, world.teacher(0.3)]).undecided
+        assert not agreement_report([world.teacher(0.3)]).undecided
 
     def test_record_and_errors(self) -> None:
         """JSON without NaN for one teacher; errors that name what came."""
@@ -353,19 +410,44 @@ class TestSelectTeachers:
         with pytest.raises(ValueError, match=r"Give graded pairs[\s\S]*Agreement over"):
             select_teachers(candidates[:2], sentences)
 
-    def test_errors(self, candidates: list[SentenceTransformer], sentences: list[str]) -> None:
-        """Halves of an input must be refused before any teacher runs."""
+    def test_own_weights_are_not_used(
+        self, candidates: list[SentenceTransformer], graded: tuple[list[list[str]], list[float]]
+    ) -> None:
+        """Refusing candidates for weights of 0 that are not used."""
+        teachers = [Teacher(one, weight=0.0) for one in candidates[:2]]
+        assert select_teachers(teachers, pairs=graded[0], scores=graded[1]).weights == [1.0, 0.0]
+
+    def test_errors(
+        self,
+        candidates: list[SentenceTransformer],
+        sentences: list[str],
+        graded: tuple[list[list[str]], list[float]],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What cannot be used must be refused before any teacher runs."""
+        monkeypatch.setattr(SentenceTransformer, "encode", lambda *_, **__: pytest.fail("encoded"))
+        pairs, scores = graded
         for message, arguments in {
             "give both": {"pairs": [["a", "b"]]},
             "give both, or": {"scores": [1.0]},
             "two texts": {"pairs": [["a", "b", "c"]], "scores": [1.0]},
+            "two texts, but the one at 0 is {": {"pairs": [{"sentence1": "a", "sentence2": "b"}], "scores": [1.0]},
+            "second texts of the pairs must be.*at 1": {"pairs": [["a", "b"], ["c", " "]], "scores": [1.0, 2.0]},
             "3 different": {},
             "3 different sentences": {"sentences": ["a", "a", "b"]},
+            "sample_size must be": {"sentences": sentences, "sample_size": 2},
+            "scores of shape": {"pairs": pairs, "scores": scores[1:]},
+            "must be finite": {"pairs": pairs, "scores": [*scores[1:], float("nan")]},
+            "4 different pairs": {"pairs": pairs[:10], "scores": scores[:10]},
+            "folds must be": {"pairs": pairs, "scores": scores, "folds": 2.5},
+            "standard_errors must be": {"pairs": pairs, "scores": scores, "standard_errors": float("nan")},
         }.items():
             with pytest.raises(ValueError, match=message):
                 select_teachers(candidates, **arguments)
         with pytest.raises(TypeError, match="put it in a list"):
             select_teachers(candidates, "a sentence")
+        with pytest.raises(TypeError, match="standard_error: of no use"):
+            select_teachers(TeacherEnsemble(candidates), sentences, standard_error=1.0)
 
 
 @pytest.mark.weights

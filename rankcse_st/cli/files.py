@@ -95,7 +95,7 @@ def read_pairs(path: Path) -> Pairs:
         raise ValueError(f"Pairs are read from .jsonl, .csv or .tsv files, but got {path}.")
     sentences1, sentences2, scores = [], [], []
     for number, row in readers[path.suffix.lower()](path):
-        missing = [column for column in PAIR_COLUMNS if row.get(column) in (None, "")]
+        missing = [column for column in PAIR_COLUMNS if _blank(row.get(column))]
         if missing:
             raise ValueError(
                 f"{path}, row {number}: no {' and no '.join(missing)}; every pair needs {', '.join(PAIR_COLUMNS)}."
@@ -114,6 +114,10 @@ def read_pairs(path: Path) -> Pairs:
     if len(set(scores)) < 2:
         raise ValueError(f"{path} holds {len(scores)} pairs of fewer than two different scores: nothing can be ranked.")
     return Pairs(path.stem, sentences1, sentences2, scores)
+
+
+def _blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def read_all_pairs(paths: Sequence[Path]) -> list[Pairs]:
