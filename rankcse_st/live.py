@@ -8,20 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from accelerate.utils import extract_model_from_parallel
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from rankcse_st.collator import COLUMN_KEY, TEXT_KEY
+from rankcse_st.student import unwrap
 from rankcse_st.teachers import TeacherEnsemble, TeacherLike
 from rankcse_st.views import Features
 
 logger = logging.getLogger(__name__)
-
-
-def unwrap(model: nn.Module) -> SentenceTransformer:
-    """The SentenceTransformer inside whatever DDP or ``torch.compile`` has put around it."""
-    return extract_model_from_parallel(model, keep_torch_compile=False)
 
 
 class LiveTeachers:

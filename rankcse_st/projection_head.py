@@ -22,6 +22,8 @@ from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
+from rankcse_st.student import embedding_width
+
 __all__ = ["ProjectionHead", "ProjectionHeadCallback", "add_projection_head", "remove_projection_head"]
 
 WEIGHTS_NAME = "projection_head.safetensors"
@@ -121,7 +123,7 @@ def add_projection_head(
     if _find(model) is not None:
         raise ValueError("The model has a projection head already: remove_projection_head(model) takes it off.")
     host = next((module for module in reversed(list(model.children())) if not isinstance(module, Normalize)), None)
-    dimension = _embedding_dimension(model)
+    dimension = embedding_width(model)
     if host is None or dimension is None:
         raise ValueError(
             "Expected a model whose get_embedding_dimension() tells the width of its embedding, but got "
@@ -245,12 +247,3 @@ def _find(model: nn.Module) -> tuple[nn.Module, ProjectionHead] | None:
             if isinstance(child, ProjectionHead):
                 return module, child
     return None
-
-
-def _embedding_dimension(model: SentenceTransformer) -> int | None:
-    """The embedding's full width: training does not truncate."""
-    truncate_dim, model.truncate_dim = model.truncate_dim, None
-    try:
-        return cast("int | None", model.get_embedding_dimension())
-    finally:
-        model.truncate_dim = truncate_dim

@@ -135,7 +135,7 @@ def select_teachers(
 
     position = {text: row for row, text in enumerate(dict.fromkeys([*sample, *ended]))}
     graded = None
-    if pairs is not None:
+    if scores is not None:
         places = np.array([position[text] for text in ended]).reshape(-1, 2)
         graded = merge_graded_pairs(places, scores, folds=folds, standard_errors=standard_errors)  # Before encoding.
     ensemble = _equal(teachers, **kwargs)

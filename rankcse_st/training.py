@@ -252,8 +252,9 @@ def build_loss(
         ValueError: If embeddings are to be matched with score vectors of another width, or without distillation.
     """
     from rankcse_st.losses import RankCSELoss
+    from rankcse_st.student import embedding_width
 
-    options = options.resolve(embedding_width=model.get_embedding_dimension(), label_width=label_width)
+    options = options.resolve(embedding_width=embedding_width(model), label_width=label_width)
     contrastive, consistency, distillation = options.weights
     return RankCSELoss(
         model,

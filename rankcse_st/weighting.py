@@ -300,4 +300,4 @@ def _cosines(arrays: Sequence[NDArray[Any]], pairs: NDArray[np.int64]) -> Floats
         )
         for one in arrays
     ]
-    return np.stack(columns, axis=1).round(6)
+    return np.asarray(np.stack(columns, axis=1).round(6))

@@ -9,6 +9,7 @@ from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss, 
 from torch import nn
 
 from rankcse_st import RankCSELoss
+from rankcse_st.training import TrainingOptions, build_loss
 
 ALONE = {"contrastive_weight": 0.0, "consistency_weight": 0.0}
 N, WIDTH = 6, 32
@@ -47,6 +48,18 @@ def test_every_view_and_column_is_matched_with_its_own_vector(tiny_model) -> Non
     expected = 1 - sum((view * labels[:, 0]).sum(1).mean() for view in views[:2]).item() / 2
     assert shared["matching"].item() == pytest.approx(expected)
     assert torch.autograd.gradcheck(lambda *v: loss.compute_loss_from_embeddings(v, labels)["matching"], views)
+
+
+def test_truncate_dim_cuts_what_is_encoded_not_what_is_trained(tiny_model, sentences) -> None:
+    """No matching, or an error at the first step, for a student whose truncate_dim cuts its embeddings in use."""
+    labels, batch = unit_vectors(N, WIDTH), features(tiny_model.eval(), sentences[:N])
+    loss = RankCSELoss(tiny_model, **ALONE, matching_weight=3.0)
+    expected = {name: part.item() for name, part in loss([dict(batch)], labels).items()}
+    tiny_model.truncate_dim = WIDTH // 2
+    assert {name: part.item() for name, part in loss([dict(batch)], labels).items()} == expected
+    assert tiny_model.truncate_dim == WIDTH // 2
+    assert build_loss(TrainingOptions(student="x"), tiny_model, label_width=WIDTH).matching_weight == 20
+    assert build_loss(TrainingOptions(student="x"), tiny_model, label_width=WIDTH // 2).matching_weight == 0
 
 
 def test_half_precision_is_compared_in_single(tiny_model) -> None:

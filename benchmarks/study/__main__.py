@@ -14,7 +14,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import typer
 
 from benchmarks.study.report import table, write_report
-from benchmarks.study.runs import Rates, Run, read_rates, search
+from benchmarks.study.runs import START, Rates, Run, grid, read_rates, search
 from benchmarks.study.suites import SUITES, core
 
 app = typer.Typer(add_completion=False, help=__doc__)
@@ -81,21 +81,24 @@ def run(
 
 
 @app.command()
-def choose(data: Data, output: Output = RESULTS) -> None:
+def choose(data: Data, model2vec: Model2vec = None, output: Output = RESULTS) -> None:
     """Choose each method's learning rate by its development scores, climbing one ladder of rates."""
     from benchmarks.study.execute import Executor
     from benchmarks.study.scores import choosing_score
 
-    executor = Executor(data, output)
-    rates = search(lambda one: choosing_score(executor.result(one)["scores"]))
-    (output / "learning-rates.json").write_text(json.dumps(rates, indent=2) + "\n")
+    executor = Executor(data, output, {"model2vec": model2vec})
+    students = [name for name in START if not executor.missing(next(grid(name)))]
+    path = output / "learning-rates.json"
+    rates = json.loads(path.read_text()) if path.exists() else {}
+    rates |= search(lambda one: choosing_score(executor.result(one)["scores"]), students)
+    path.write_text(json.dumps(rates, indent=2) + "\n")
     print(rates)
 
 
 @app.command("all")
 def run_all(data: Data, mpnet: Mpnet, model2vec: Model2vec, output: Output = RESULTS) -> None:
     """The whole study: learning rates, every suite, transfer, bootstrap and tables. What is done is not done again."""
-    choose(data, output)
+    choose(data, model2vec, output)
     for suite in SUITES:
         run(suite, data, mpnet, model2vec, output)
     transfer(data, output)

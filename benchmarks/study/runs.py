@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -30,10 +30,13 @@ START: dict[str, dict[str, float]] = {
     "minilm-3": dict.fromkeys(METHODS, 3e-4)
     | {"SimCSE": 1e-4, "EmbedDistill": 1e-3, "ListNet at 0.1 + EmbedDistill": 1e-3},
     # One that has no dropout has no two views either.
-    "static": dict.fromkeys(("EmbedDistill", "ListNet", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill"), 1e-2),
+    **dict.fromkeys(
+        ("static", "model2vec"),
+        dict.fromkeys(("EmbedDistill", "ListNet", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill"), 1e-2),
+    ),
 }
 # How many lines of the text each is trained on; one that has no layers is done in seconds.
-SENTENCES = {"minilm-3": 8192, "static": 32768}
+SENTENCES = {"minilm-3": 8192, "static": 32768, "model2vec": 32768}
 # Learning rates by student and method, as the search chose them.
 Rates = Mapping[str, Mapping[str, float]]
 
@@ -47,7 +50,8 @@ class Run:
         label: Its row.
         method: How the student is trained. ListNet and ListMLE are RankCSE with that distillation term.
         student: ``"minilm-3"``, layers 1, 3 and 5 of all-MiniLM-L6-v2; ``"static"``, a ``StaticEmbedding`` of its
-            tokens; ``"model2vec"``, that which model2vec distils from it; or the name of a model that is given.
+            tokens; ``"model2vec"``, that which model2vec distils from it, of 256 dimensions; or the name of a model
+            that is given.
         teachers: Of ``"minilm"`` and ``"mpnet"``, with ``weights``.
         text: ``"wiki"``; ``"reviews"``, sentences of film reviews; or the name of a file that is given.
         sentences: How many lines of the text are trained on.
@@ -119,20 +123,21 @@ def grid(student: str) -> Iterator[Run]:
             )
 
 
-def search(score: Callable[[Run], float]) -> dict[str, dict[str, float]]:
+def search(score: Callable[[Run], float], students: Iterable[str] = tuple(START)) -> dict[str, dict[str, float]]:
     """The learning rate of each student and method whose score is best, found by climbing the ladder.
 
     Its neighbours on both sides are always tried as well, so that no best one lies at an edge, unless the ladder ends.
 
     Args:
         score: Runs what has not been run, and returns what the choice is made by.
+        students: Those to choose for.
     """
     return {
         student: {
             name: _climb([run for run in grid(student) if run.label == name], start, score)
-            for name, start in starts.items()
+            for name, start in START[student].items()
         }
-        for student, starts in START.items()
+        for student in students
     }
 
 

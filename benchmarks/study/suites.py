@@ -129,12 +129,16 @@ def domain(rates: Rates) -> Iterator[Run]:
 
 
 def static(rates: Rates) -> Iterator[Run]:
-    """A student without layers, beside the one that model2vec makes of the same teacher."""
-    yield Run("static", "untouched", "untouched", student="static")
-    yield Run("static", "model2vec", "untouched", student="model2vec")
+    """Students without layers: a table made of the teacher, and the one that model2vec makes of it, as they are and
+    trained on. The second has another width than its teacher.
+    """
+    yield Run("static", "static, untouched", "untouched", student="static")
+    yield Run("static", "model2vec, untouched", "untouched", student="model2vec")
     for seed in SEEDS:
-        for name in rates["static"]:
-            yield _run("static", name, rates, student="static", sentences=SENTENCES["static"], seed=seed)
+        for student in ("static", "model2vec"):
+            for name in rates[student]:
+                label, settings = f"{student}, {name}", {"sentences": SENTENCES[student], "seed": seed}
+                yield _run("static", name, rates, student=student, label=label, **settings)
 
 
 SUITES: dict[str, Callable[[Rates], Iterator[Run]]] = {

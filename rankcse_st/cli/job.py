@@ -278,13 +278,15 @@ class TrainingJob:
 
     def _resolve_loss(self, ensemble: TeacherEnsemble | None, scored: Dataset | None) -> None:
         """Fill in what the options leave to the loss, so that the record and train.yaml say what was trained with."""
+        from rankcse_st.student import embedding_width
+
         width: int | None = None
         if self.options.weights[2] and ensemble is not None:
             # Known before the teachers have scored anything.
             width = ensemble.dimension
         elif self.options.weights[2] and scored is not None:
             width = label_width(scored)
-        widths = {"embedding_width": self.student.get_embedding_dimension(), "label_width": width}
+        widths = {"embedding_width": embedding_width(self.student), "label_width": width}
         self.options = self.options.resolve(**widths)
         say(describe_loss(self.options, **widths))
 

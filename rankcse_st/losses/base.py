@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from rankcse_st.live import LiveTeachers, unwrap
+from rankcse_st.live import LiveTeachers
 from rankcse_st.losses.explicit import ExplicitLists
 from rankcse_st.losses.gather import check_equal_batches, mean_over_processes
 from rankcse_st.losses.in_batch import InBatchLists
@@ -19,6 +19,7 @@ from rankcse_st.losses.labels import LabelForm, TeacherScores, TeacherVectors, r
 from rankcse_st.losses.matching import check_matching_weight, matching
 from rankcse_st.losses.parts import LossParts
 from rankcse_st.losses.terms import TermName, Terms
+from rankcse_st.student import embedding_width, unwrap
 from rankcse_st.teachers import TeacherEnsemble, TeacherLike
 from rankcse_st.views import Features, embed_views, first_comparison, row_keys
 
@@ -151,7 +152,7 @@ class RankingLoss(nn.Module):
     ) -> TeacherVectors | TeacherScores | None:
         if not self.terms.distillation_weight:
             return None
-        width = unwrap(self.model).get_embedding_dimension()
+        width = embedding_width(unwrap(self.model))
         labels = undo_truncation(labels, embeddings[0].shape[-1], width)
         return read_labels(
             labels,
@@ -274,7 +275,7 @@ class RankingLoss(nn.Module):
         """The part of embedding matching, where it is on."""
         if not self.matching_weight:
             return {}
-        width = unwrap(self.model).get_embedding_dimension()
+        width = embedding_width(unwrap(self.model))
         value = matching(self.matching_weight, embeddings, teacher, width)
         return {} if value is None else {"matching": value}
 
