@@ -20,7 +20,7 @@ from benchmarks.study.suites import SUITES, core
 app = typer.Typer(add_completion=False, help=__doc__)
 RESULTS = Path(__file__).parent / "results"
 # The rows that are worth the time of the transfer tasks.
-TRANSFER = ("SimCSE", "EmbedDistill", "RankCSE-ListNet", "ListNet at 0.1 + EmbedDistill")
+TRANSFER = ("SimCSE", "EmbedDistill", "ListNet at 0.1 + EmbedDistill")
 
 Data = Annotated[Path, typer.Option(help="Folder with sts/*.jsonl and wiki/wiki-55k.txt.", exists=True)]
 Model2vec = Annotated[
@@ -81,12 +81,12 @@ def run(
 
 
 @app.command()
-def choose(data: Data, model2vec: Model2vec = None, output: Output = RESULTS) -> None:
+def choose(data: Data, mpnet: Mpnet = None, model2vec: Model2vec = None, output: Output = RESULTS) -> None:
     """Choose each method's learning rate by its development scores, climbing one ladder of rates."""
     from benchmarks.study.execute import Executor
     from benchmarks.study.scores import choosing_score
 
-    executor = Executor(data, output, {"model2vec": model2vec})
+    executor = Executor(data, output, {"mpnet": mpnet, "model2vec": model2vec})
     students = [name for name in START if not executor.missing(next(grid(name)))]
     path = output / "learning-rates.json"
     rates = json.loads(path.read_text()) if path.exists() else {}
@@ -98,7 +98,7 @@ def choose(data: Data, model2vec: Model2vec = None, output: Output = RESULTS) ->
 @app.command("all")
 def run_all(data: Data, mpnet: Mpnet, model2vec: Model2vec, output: Output = RESULTS) -> None:
     """The whole study: learning rates, every suite, transfer, bootstrap and tables. What is done is not done again."""
-    choose(data, model2vec, output)
+    choose(data, mpnet, model2vec, output)
     for suite in SUITES:
         run(suite, data, mpnet, model2vec, output)
     transfer(data, output)

@@ -26,9 +26,12 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 # The ladder that every learning rate is chosen from, and where the search starts on it.
 LEARNING_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+# A student of the name alone learns from MiniLM.
 START: dict[str, dict[str, float]] = {
     "minilm-3": dict.fromkeys(METHODS, 3e-4)
     | {"SimCSE": 1e-4, "EmbedDistill": 1e-3, "ListNet at 0.1 + EmbedDistill": 1e-3},
+    # Another teacher, of another width than the student.
+    "minilm-3 from mpnet": {"EmbedDistill": 3e-4, "ListNet at 0.1": 3e-4, "ListNet at 0.1 + EmbedDistill": 3e-4},
     # One that has no dropout has no two views either.
     **dict.fromkeys(
         ("static", "model2vec"),
@@ -36,7 +39,7 @@ START: dict[str, dict[str, float]] = {
     ),
 }
 # How many lines of the text each is trained on; one that has no layers is done in seconds.
-SENTENCES = {"minilm-3": 8192, "static": 32768, "model2vec": 32768}
+SENTENCES = {"minilm-3": 8192, "minilm-3 from mpnet": 8192, "static": 32768, "model2vec": 32768}
 # Learning rates by student and method, as the search chose them.
 Rates = Mapping[str, Mapping[str, float]]
 
@@ -109,12 +112,14 @@ UNTOUCHED = Run("core", "untouched", "untouched")
 
 def grid(student: str) -> Iterator[Run]:
     """Every method at every learning rate, on half the text and the development sets only; the search picks of them."""
+    model, _, teacher = student.partition(" from ")
     for name in START[student]:
         for rate in LEARNING_RATES:
             yield Run(
                 "grid",
                 name,
-                student=student,
+                student=model,
+                teachers=(teacher or "minilm",),
                 learning_rate=rate,
                 seed=0,
                 sentences=SENTENCES[student] // 2,

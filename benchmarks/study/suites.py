@@ -28,7 +28,8 @@ DIFFERENCES = (
 def _run(suite: str, name: str, rates: Rates, *, student: str = "minilm-3", **settings: Any) -> Run:
     """A method with its own learning rate, as a row of a suite."""
     label = settings.pop("label", name)
-    return Run(suite, label, student=student, learning_rate=rates[student][name], **{**METHODS[name], **settings})
+    grid = f"{student} from mpnet" if "mpnet" in settings.get("teachers", ()) else student
+    return Run(suite, label, student=student, learning_rate=rates[grid][name], **{**METHODS[name], **settings})
 
 
 def explore(rates: Rates) -> Iterator[Run]:
@@ -115,9 +116,12 @@ def teachers(rates: Rates) -> Iterator[Run]:
 
 
 def longer(rates: Rates) -> Iterator[Run]:
-    """Four times the text and the steps: who goes on learning?"""
+    """Four times the text, or four epochs of a student without layers: who goes on learning?"""
     for name in ONE_VIEW:
         yield _run("longer", name, rates, sentences=4 * SENTENCES["minilm-3"])
+    for name in ONE_VIEW:
+        settings = {"student": "model2vec", "sentences": SENTENCES["model2vec"], "epochs": 4.0}
+        yield _run("longer", name, rates, label=f"model2vec, {name}", **settings)
 
 
 def domain(rates: Rates) -> Iterator[Run]:
