@@ -40,6 +40,15 @@ def test_no_two_runs_share_a_result() -> None:
     assert plain.key != Run("a", "b", "ListNet", matching=1.0).key
 
 
+def test_rates_are_those_of_the_teacher() -> None:
+    """Matching by a projection at a rate that was chosen for matching without one."""
+    rates = {name: dict.fromkeys(METHODS, 0.5 if "mpnet" in name else 0.25) for name in START}
+    for run in SUITES["teachers"](rates):
+        assert run.learning_rate == (0.5 if "mpnet" in run.teachers else 0.25)
+        assert ("mpnet" in run.label) == ("mpnet" in run.teachers)
+    assert {run.teachers for run in grid("minilm-3 from mpnet")} == {("mpnet",)}
+
+
 def test_rows_that_are_compared_exist() -> None:
     """A bootstrap that fails after hours of runs, for a label that was renamed."""
     assert {label for pair in DIFFERENCES for label in pair} <= {run.label for run in core(RATES)}
@@ -61,7 +70,7 @@ def test_search_finds_the_best_rate_and_tries_both_neighbours(best: float) -> No
     neighbours = set(LEARNING_RATES[max(0, position - 1) : position + 2])
     for student, starts in START.items():
         for name in starts:
-            rates = {run.learning_rate for run in tried if run.label == name and run.student == student}
+            rates = {run.learning_rate for run in set(tried) & set(grid(student)) if run.label == name}
             assert neighbours <= rates
     assert len(tried) == len({run.key for run in tried})
 
