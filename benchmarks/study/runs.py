@@ -58,6 +58,7 @@ class Run:
         teachers: Of ``"minilm"`` and ``"mpnet"``, with ``weights``.
         text: ``"wiki"``; ``"reviews"``, sentences of film reviews; or the name of a file that is given.
         sentences: How many lines of the text are trained on.
+        projection_rate: Learning rate of EmbedDistillLoss's projection to another width; None for the student's.
         max_seq_length: In tokens, in training; evaluation uses 128.
         group_size: Near neighbours put into a batch together; 1 is plain shuffling.
         contrastive: Weight of the contrastive term, and so on.
@@ -76,6 +77,7 @@ class Run:
     epochs: float = 1.0
     batch_size: int = 128
     learning_rate: float = 5e-4
+    projection_rate: float | None = None
     max_seq_length: int = 32
     group_size: int = 1
     views: int | None = None

@@ -121,6 +121,7 @@ def train(run: Run, model: SentenceTransformer, dataset: Dataset) -> dict[str, A
             num_train_epochs=run.epochs,
             per_device_train_batch_size=run.batch_size,
             learning_rate=run.learning_rate,
+            learning_rate_mapping={} if run.projection_rate is None else {r"(^|\.)projection\.": run.projection_rate},
             warmup_steps=0.1,
             dataloader_drop_last=True,
             seed=run.seed,

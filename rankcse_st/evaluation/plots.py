@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -249,7 +249,7 @@ def _edges(grade: NDArray[np.float64], bins: int | Sequence[float]) -> NDArray[n
 
 
 def _label(figure: Figure, axis: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write each name at that corner of its point where it covers the fewest points and other names."""
+    """Write each name beside its point where it covers the fewest points and other names, within the axes."""
     figure.draw_without_rendering()  # so that places on the canvas are final
     taken = [tuple(axis.transData.transform(point)) for point in points.values()]
     for name, point in points.items():
@@ -257,18 +257,18 @@ def _label(figure: Figure, axis: Any, points: Mapping[str, tuple[float, float]])
             axis.annotate(
                 name,
                 point,
-                xytext=(7 if right else -7, 4 if above else -4),
+                xytext=(right, above),
                 textcoords="offset points",
-                ha="left" if right else "right",
-                va="bottom" if above else "top",
+                ha="left" if right > 0 else "right",
+                va="bottom" if above > 0 else "top",
                 fontsize=9,
             )
-            for right, above in ((True, True), (False, True), (True, False), (False, False))
+            for above, right in product((4, -4, 16, -16), (7, -7))
         ]
         boxes = [text.get_window_extent() for text in texts]
         covered = [
             sum(box.padded(2).contains(*place) for place in taken)
-            + sum(not axis.bbox.containsx(side) for side in (box.x0, box.x1))
+            + 100 * sum(not axis.bbox.containsx(side) for side in (box.x0, box.x1))
             for box in boxes
         ]
         best = covered.index(min(covered))
