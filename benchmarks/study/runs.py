@@ -24,6 +24,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "ListNet at 0.1": EVEN,
     "ListNet at 0.1 + EmbedDistill": {**EVEN, "matching": 20.0},
 }
+# Where teacher and student differ in width, embeddings are matched by a projection, whose learning rate decides whether
+# that teaches anything: the projection suite is what this one was chosen by.
+PROJECTION_RATE = 0.1
 # The ladder that every learning rate is chosen from, and where the search starts on it.
 LEARNING_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 # A student of the name alone learns from MiniLM.
@@ -126,6 +129,7 @@ def grid(student: str) -> Iterator[Run]:
                 seed=0,
                 sentences=SENTENCES[student] // 2,
                 dev_only=True,
+                projection_rate=PROJECTION_RATE if teacher and "EmbedDistill" in name else None,
                 **METHODS[name],
             )
 

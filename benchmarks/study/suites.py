@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.study.runs import METHODS, SENTENCES, Rates, Run
+from benchmarks.study.runs import METHODS, PROJECTION_RATE, SENTENCES, Rates, Run
 
 SEEDS = (1, 2, 3)
 # Of the headline rows, those that read every sentence twice; a step of the others costs half of theirs.
@@ -28,8 +28,12 @@ DIFFERENCES = (
 def _run(suite: str, name: str, rates: Rates, *, student: str = "minilm-3", **settings: Any) -> Run:
     """A method with its own learning rate, as a row of a suite."""
     label = settings.pop("label", name)
-    grid = f"{student} from mpnet" if "mpnet" in settings.get("teachers", ()) else student
-    return Run(suite, label, student=student, learning_rate=rates[grid][name], **{**METHODS[name], **settings})
+    settings = {**METHODS[name], **settings}
+    grid = student
+    if "mpnet" in settings.get("teachers", ()):
+        grid = f"{student} from mpnet"
+        settings["projection_rate"] = PROJECTION_RATE if "EmbedDistill" in name else None
+    return Run(suite, label, student=student, learning_rate=rates[grid][name], **settings)
 
 
 def explore(rates: Rates) -> Iterator[Run]:
@@ -104,6 +108,18 @@ def balance(rates: Rates) -> Iterator[Run]:
             yield _run("balance", f"RankCSE-{method}", rates, distillation=weight, label=label, **common)
 
 
+def projection(rates: Rates) -> Iterator[Run]:
+    """Matching the embeddings of a wider teacher: what its projection's learning rate does. Development sets only."""
+    common = {"teachers": ("mpnet",), "sentences": 4096, "seed": 0, "dev_only": True}
+    for rate in (1e-5, 3e-5, 1e-4, 3e-4):
+        label = f"EmbedDistill, {rate:g}, projection at the same rate"
+        yield Run("projection", label, "EmbedDistill", learning_rate=rate, **common)
+    for rate in (1e-2, 1e-1, 1.0):
+        label = f"EmbedDistill, 0.0003, projection at {rate:g}"
+        yield Run("projection", label, "EmbedDistill", learning_rate=3e-4, projection_rate=rate, **common)
+    yield _run("projection", "ListNet at 0.1", rates, **common)
+
+
 def teachers(rates: Rates) -> Iterator[Run]:
     """One teacher, the other, and both (knowl 8); matching embeddings by a projection where the widths differ."""
     both = ("minilm", "mpnet")
@@ -151,6 +167,7 @@ SUITES: dict[str, Callable[[Rates], Iterator[Run]]] = {
     "ablation": ablation,
     "batches": batches,
     "balance": balance,
+    "projection": projection,
     "teachers": teachers,
     "longer": longer,
     "domain": domain,
