@@ -15,7 +15,7 @@ import typer
 
 from benchmarks.study.report import table, write_report
 from benchmarks.study.runs import START, Rates, Run, grid, read_rates, search
-from benchmarks.study.suites import SUITES, core
+from benchmarks.study.suites import SUITES
 
 app = typer.Typer(add_completion=False, help=__doc__)
 RESULTS = Path(__file__).parent / "results"
@@ -111,7 +111,7 @@ def transfer(data: Data, output: Output = RESULTS) -> None:
     """The transfer tasks for rows of the headline, seed 1, from the models that 'run core' left here."""
     from rankcse_st.benchmark.console import evaluate_on_console
 
-    models = {run.label: output / "models" / run.key for run in _core(output) if run.seed == 1}
+    models = {run.label: output / "models" / run.key for run in _done("core", output) if run.seed == 1}
     models = {label: folder for label, folder in models.items() if label in TRANSFER}
     absent = [label for label in TRANSFER if not models.get(label, output / "none").exists()]
     if absent:
@@ -121,16 +121,16 @@ def transfer(data: Data, output: Output = RESULTS) -> None:
 
 @app.command()
 def compare(data: Data, output: Output = RESULTS) -> None:
-    """Paired bootstrap of the headline rows, and the case study, from the cosines that 'run core' left here."""
+    """Paired bootstrap of rows, and the case study of the headline, from the cosines that 'run' left here."""
     import numpy as np
 
     from benchmarks.study.case_study import case_study
     from benchmarks.study.differences import differences
     from benchmarks.study.suites import DIFFERENCES
 
-    runs = _core(output)
-    found = differences(runs, DIFFERENCES, data, output)
+    found = {name: differences(_done(name, output), pairs, data, output) for name, pairs in DIFFERENCES.items()}
     (output / "differences.json").write_text(json.dumps(found, indent=1) + "\n")
+    runs = _done("core", output)
     first = {run.label: run.key for run in reversed(runs)}  # The first seed of each row.
     cosines = {label: np.load(output / "models" / f"{key}.npz") for label, key in reversed(first.items())}
     (output / "case-study.md").write_text("\n".join(case_study(cosines, data)) + "\n", encoding="utf-8")
@@ -142,9 +142,10 @@ def report(output: Output = RESULTS) -> None:
     write_report(output, _rates(output, complete=False))
 
 
-def _core(output: Path) -> list[Run]:
-    """The runs of the headline that have a result."""
-    return [run for run in core(_rates(output, complete=False)) if (output / "runs" / f"{run.key}.json").exists()]
+def _done(suite: str, output: Path) -> list[Run]:
+    """The runs of a suite that have a result."""
+    runs = SUITES[suite](_rates(output, complete=False))
+    return [run for run in runs if (output / "runs" / f"{run.key}.json").exists()]
 
 
 def _rates(output: Path, *, complete: bool) -> Rates:

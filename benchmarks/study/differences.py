@@ -1,4 +1,4 @@
-"""Is one row of the headline table better than another, or were the test pairs kind to it? Paired bootstrap."""
+"""Is one row of a table better than another, or were the test pairs kind to it? Paired bootstrap."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ def differences(
         FileNotFoundError: If a run has not left its cosines here, as after a fresh clone.
     """
     rows: dict[str, dict[int, Any]] = {}
+    pairs = list(pairs)
+    wanted = {label for pair in pairs for label in pair}
     for run in runs:
+        if run.label not in wanted:
+            continue
         path = output / "models" / f"{run.key}.npz"
         if not path.exists():
             raise FileNotFoundError(

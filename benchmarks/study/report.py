@@ -42,12 +42,14 @@ def write_report(output: Path, rates: Rates) -> None:
     suites: dict[str, Iterable[Run]] = {f"grid, {student}": grid(student) for student in START}
     suites |= {name: make(rates) for name, make in SUITES.items()}
     rows = {name: _rows(runs, output / "runs", by_rate=name.startswith("grid")) for name, runs in suites.items()}
+    path = output / "differences.json"
+    compared = json.loads(path.read_text()) if path.exists() else {}
     lines = ["# Results of the study", "", "Written by `python -m benchmarks.study report` from the JSON here.", ""]
     for name, found in rows.items():
         if found:
             lines += [f"## {name}", "", *table(found), ""]
-            if name == "core" and (output / "differences.json").exists():
-                lines += [*_differences(json.loads((output / "differences.json").read_text())), ""]
+            if compared.get(name):
+                lines += [*_differences(compared[name]), ""]
     if (output / "transfer").exists():
         lines += ["## transfer", "", read_results(output / "transfer").to_markdown(), ""]
     if (output / "case-study.md").exists():

@@ -13,16 +13,29 @@ SEEDS = (1, 2, 3)
 TWO_VIEWS = ("SimCSE", "RankCSE-ListNet", "RankCSE-ListMLE")
 ONE_VIEW = ("EmbedDistill", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill")
 HEADLINE = (*TWO_VIEWS, *ONE_VIEW)
-# What the bootstrap compares: the first with the second.
-DIFFERENCES = (
-    ("ListNet at 0.1 + EmbedDistill", "EmbedDistill"),
-    ("EmbedDistill", "ListNet at 0.1"),
-    ("ListNet at 0.1", "SimCSE"),
-    ("ListNet at 0.1", "SimCSE, half the steps"),
-    ("ListNet at 0.1", "RankCSE-ListNet"),
-    ("RankCSE-ListNet", "SimCSE"),
-    ("RankCSE-ListNet", "RankCSE-ListMLE"),
-)
+_BOTH = "ListNet at 0.1 + EmbedDistill"
+# What the bootstrap compares in each suite: the first with the second.
+DIFFERENCES: dict[str, tuple[tuple[str, str], ...]] = {
+    "core": (
+        (_BOTH, "EmbedDistill"),
+        ("EmbedDistill", "ListNet at 0.1"),
+        ("ListNet at 0.1", "SimCSE"),
+        ("ListNet at 0.1", "SimCSE, half the steps"),
+        ("ListNet at 0.1", "RankCSE-ListNet"),
+        ("RankCSE-ListNet", "SimCSE"),
+        ("RankCSE-ListNet", "RankCSE-ListMLE"),
+    ),
+    "teachers": tuple(
+        (f"{first}, {teacher}", f"{second}, {teacher}")
+        for teacher in ("mpnet", "MiniLM 0.50 + mpnet 0.50")
+        for first, second in ((_BOTH, "EmbedDistill"), (_BOTH, "ListNet at 0.1"), ("EmbedDistill", "ListNet at 0.1"))
+    ),
+    "static": (
+        (f"model2vec, {_BOTH}", "model2vec, EmbedDistill"),
+        ("model2vec, EmbedDistill", "model2vec, ListNet at 0.1"),
+        ("model2vec, ListNet at 0.1", "model2vec, untouched"),
+    ),
+}
 
 
 def _run(suite: str, name: str, rates: Rates, *, student: str = "minilm-3", **settings: Any) -> Run:
