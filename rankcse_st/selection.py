@@ -91,7 +91,7 @@ def select_teachers(
         teachers: The candidates, as :class:`~rankcse_st.TeacherEnsemble` takes them. Their own weights are not used.
         sentences: Unlabelled sentences like those to be trained on, at least 3 different ones. May be left out if there
             are ``pairs``, whose texts then serve.
-        pairs: m pairs of texts.
+        pairs: m pairs of texts; one that is there several times, either way round, counts once, at its mean grade.
         scores: m grades of the pairs, higher is more similar, on any scale.
         column: Name of the column that the texts come from, for teachers whose prompts differ by column.
         sample_size: How many of the sentences are encoded, drawn by ``seed``.
@@ -103,9 +103,11 @@ def select_teachers(
         **kwargs: ``batch_size``, ``device`` and ``dtype`` of a new ``TeacherEnsemble``.
 
     Raises:
-        TypeError: If texts are not strings, or if a candidate is a cross-encoder, which has no embeddings.
+        TypeError: If texts are not strings, if a candidate is a cross-encoder, which has no embeddings, or if there are
+            ``kwargs`` for an ensemble that exists.
         ValueError: If there are neither sentences nor pairs, only one of pairs and scores, no pairs and no two teachers
-            that agree, or as ``choose_weights`` and ``agreement_report`` say.
+            that agree, or as ``choose_weights`` and ``agreement_report`` say. What needs no embeddings is checked before
+            any teacher runs.
 
     Example:
         ::
