@@ -106,8 +106,8 @@ def select_teachers(
         TypeError: If texts are not strings, if a candidate is a cross-encoder, which has no embeddings, or if there are
             ``kwargs`` for an ensemble that exists.
         ValueError: If there are neither sentences nor pairs, only one of pairs and scores, no pairs and no two teachers
-            that agree, or as ``choose_weights`` and ``agreement_report`` say. What needs no embeddings is checked before
-            any teacher runs.
+            that agree, or as ``choose_weights`` and ``agreement_report`` say. What needs no embeddings is checked
+            before any teacher runs.
 
     Example:
         ::
