@@ -69,8 +69,7 @@ def run(
     runs = [one for one in runs if only is None or only in one.label]
     executor = Executor(data, output, {"mpnet": mpnet, "model2vec": model2vec} | {v: k for k, v in names.items()})
     for one in runs:
-        for name in executor.missing(one):  # Before the first is run.
-            raise typer.BadParameter(f"the run {one.label!r} needs a folder", param_hint=f"--{name}")
+        executor.check(one)  # All of them before the first is run.
     first, processes = map(int, share.split("/"))
     rows: dict[str, list[dict[str, Any]]] = {}
     for number, one in enumerate(runs, 1):

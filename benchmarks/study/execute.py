@@ -52,7 +52,7 @@ class Executor:
         """The result of a run, which is made if it is not there.
 
         Raises:
-            typer.BadParameter: If the run needs a model that was not given.
+            typer.BadParameter: As :meth:`check`.
         """
         print(f"{run.suite}: {run.label} ({run.key})", flush=True)
         path = self.output / "runs" / f"{run.key}.json"
@@ -70,7 +70,12 @@ class Executor:
         needed = (*run.teachers, *([] if run.student in MADE_FROM_MINILM else [run.student]))
         return [name for name in needed if name not in self.paths]
 
-    def _make(self, run: Run) -> dict[str, Any]:
+    def check(self, run: Run) -> None:
+        """Refuse a run that cannot be made, before any other is.
+
+        Raises:
+            typer.BadParameter: If it needs a model that was not given, or a longer text.
+        """
         for name in self.missing(run):
             raise typer.BadParameter(f"the run {run.label!r} needs a folder", param_hint=f"--{name}")
         lines = self._lines(run.text)
@@ -79,6 +84,10 @@ class Executor:
                 f"the run {run.label!r} trains on {run.sentences:,} lines, and {-HELD_OUT.start:,} more are held out, "
                 f"but the text {run.text!r} has {len(lines):,}: give a longer one, or fewer --sentences"
             )
+
+    def _make(self, run: Run) -> dict[str, Any]:
+        self.check(run)
+        lines = self._lines(run.text)
         set_seed(run.seed)
         model = make_student(run, self.paths)
         training = {"steps": 0, "seconds": 0.0, "processor_seconds": 0.0, "losses": []}
