@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +20,8 @@ from sentence_transformers import SentenceTransformer
 
 import benchmarks.study.__main__ as study
 from benchmarks.study import case_study, differences, execute, scores
-from benchmarks.study.report import write_report
-from benchmarks.study.runs import LEARNING_RATES, METHODS, START, Run, grid, search
+from benchmarks.study.report import by_row, write_report
+from benchmarks.study.runs import LEARNING_RATES, METHODS, START, Run, grid, read_rates, search
 from benchmarks.study.scores import TEST_SETS, Embedded
 from benchmarks.study.suites import DIFFERENCES, SUITES, core
 from benchmarks.study.train import RankingAndMatching, make_loss
@@ -219,3 +221,39 @@ def test_report_has_means_and_spread(tmp_path: Path, monkeypatch: pytest.MonkeyP
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "| EmbedDistill | 0.001 | 3 | 72.00 ± 1.00 |" in text
     assert (tmp_path / "time.svg").exists()
+
+
+def test_runs_of_two_learning_rates_are_no_two_seeds() -> None:
+    """The mean and spread of a good and a bad learning rate, shown as those of a method."""
+    runs = [Run("a", "b", "ListNet", learning_rate=rate, seed=seed) for rate in (1e-4, 1e-3) for seed in (1, 2)]
+    rows = by_row((run, run.settings()) for run in [*runs, Run("a", "c", "ListNet")])
+    assert {name: len(results) for name, results in rows.items()} == {"b, 0.0001": 2, "b, 0.001": 2, "c": 1}
+
+
+def test_tables_are_those_of_the_results(tmp_path: Path) -> None:
+    """Tables that were written before a run was made again."""
+    pytest.importorskip("matplotlib")
+    results = tmp_path / "results"
+    local = shutil.ignore_patterns("models", "scores", "predictions")
+    shutil.copytree(study.RESULTS, results, ignore=local)
+    page = study.RESULTS.parent / "README.md"
+    shutil.copy(page, tmp_path)
+    write_report(results, read_rates(results / "learning-rates.json", complete=True))
+    for kept, written in ((study.RESULTS / "report.md", results / "report.md"), (page, tmp_path / page.name)):
+        assert written.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8")
+
+
+def test_pages_have_no_score_that_the_results_lack() -> None:
+    """A number on a page that no run has, or no longer."""
+    root, score = study.RESULTS.parents[2], re.compile(r"(?<![\d.,])\d{2}\.\d\d(?![\d.])")
+    known = set[str]()
+    for path in (study.RESULTS / "report.md", root / "benchmarks" / "README.md"):  # The second has the teachers.
+        known |= set(score.findall(path.read_text(encoding="utf-8")))
+    for path in (study.RESULTS / "selection.json", *root.glob("benchmarks/paper/*.json")):
+        values = map(float, re.findall(r"-?\d+\.\d+", path.read_text(encoding="utf-8")))
+        known |= {f"{scale * value:.2f}" for value in values for scale in (1, 100)}
+    for page, start in (("benchmarks/study/README.md", "# "), ("README.md", "## What to train with")):
+        text = (root / page).read_text(encoding="utf-8").partition(start)[2].partition("\n## Teachers\n")[0]
+        found = set(score.findall(text))
+        assert len(found) > 5
+        assert found <= known, f"{page}: {sorted(found - known)}"

@@ -13,7 +13,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import typer
 
-from benchmarks.study.report import table, write_report
+from benchmarks.study.report import by_row, table, write_report
 from benchmarks.study.runs import START, Rates, Run, grid, read_rates, search
 from benchmarks.study.suites import SUITES
 
@@ -71,12 +71,12 @@ def run(
     for one in runs:
         executor.check(one)  # All of them before the first is run.
     first, processes = map(int, share.split("/"))
-    rows: dict[str, list[dict[str, Any]]] = {}
+    results: list[tuple[Run, dict[str, Any]]] = []
     for number, one in enumerate(runs, 1):
         if (number - first) % processes == 0:
             print(f"[{number}/{len(runs)}]", end=" ")
-            rows.setdefault(one.label, []).append(executor.result(one))
-    print("", *table(rows), sep="\n")
+            results.append((one, executor.result(one)))
+    print("", *table(by_row(results)), sep="\n")
 
 
 @app.command()

@@ -41,7 +41,7 @@ def write_report(output: Path, rates: Rates) -> None:
     """Write ``report.md`` and the figures beside the results of the suites at these learning rates."""
     suites: dict[str, Iterable[Run]] = {f"grid, {student}": grid(student) for student in START}
     suites |= {name: make(rates) for name, make in SUITES.items()}
-    rows = {name: _rows(runs, output / "runs", by_rate=name.startswith("grid")) for name, runs in suites.items()}
+    rows = {name: _rows(runs, output / "runs") for name, runs in suites.items()}
     path = output / "differences.json"
     compared = json.loads(path.read_text()) if path.exists() else {}
     lines = ["# Results of the study", "", "Written by `python -m benchmarks.study report` from the JSON here.", ""]
@@ -63,13 +63,24 @@ def write_report(output: Path, rates: Rates) -> None:
         page.write_text("\n".join([before + BLOCK[0], *_headline(rows["core"]), BLOCK[1] + after]), encoding="utf-8")
 
 
-def _rows(runs: Iterable[Run], folder: Path, *, by_rate: bool) -> Rows:
+def _rows(runs: Iterable[Run], folder: Path) -> Rows:
+    paths = [(run, folder / f"{run.key}.json") for run in runs]
+    return by_row((run, json.loads(path.read_text())) for run, path in paths if path.exists())
+
+
+def by_row(results: Iterable[tuple[Run, dict[str, Any]]]) -> Rows:
+    """Results by the row that they belong to: runs that differ in their seed alone.
+
+    A row has the name of its runs, and their learning rate where others of that name have another.
+    """
+    results = list(results)
+    rates: dict[str, set[float]] = {}
+    for run, _ in results:
+        rates.setdefault(run.label, set()).add(run.learning_rate)
     rows: Rows = {}
-    for run in runs:
-        path = folder / f"{run.key}.json"
-        if path.exists():
-            label = f"{run.label}, {run.learning_rate:g}" if by_rate else run.label
-            rows.setdefault(label, []).append(json.loads(path.read_text()))
+    for run, result in results:
+        name = run.label if len(rates[run.label]) == 1 else f"{run.label}, {run.learning_rate:g}"
+        rows.setdefault(name, []).append(result)
     return rows
 
 
