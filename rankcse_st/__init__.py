@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rankcse_st.projection_head import add_projection_head, remove_projection_head
     from rankcse_st.sampler import NeighbourBatchSampler, SetSamplerEpoch
     from rankcse_st.selection import select_teachers
+    from rankcse_st.teacher_projection import fit_teacher_projection
     from rankcse_st.teachers import Teacher, TeacherEnsemble
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ __all__ = [
     "TeacherScoreDataset",
     "TextCollator",
     "add_projection_head",
+    "fit_teacher_projection",
     "get_dropout",
     "has_active_dropout",
     "load_cls_teacher",
@@ -52,6 +54,7 @@ _MODULES = {
     "TeacherScoreDataset": "data",
     "TextCollator": "collator",
     "add_projection_head": "projection_head",
+    "fit_teacher_projection": "teacher_projection",
     "get_dropout": "dropout",
     "has_active_dropout": "dropout",
     "load_cls_teacher": "checkpoints",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 from accelerate.utils import extract_model_from_parallel
@@ -14,10 +16,17 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
     return cast("SentenceTransformer", extract_model_from_parallel(model, keep_torch_compile=False))
 
 
-def embedding_width(model: SentenceTransformer) -> int | None:
-    """Dimensions of the embeddings that are trained: ``truncate_dim`` cuts those of ``encode`` alone."""
+@contextmanager
+def untruncated(model: SentenceTransformer) -> Iterator[None]:
+    """The model as it is trained: ``truncate_dim`` cuts the embeddings of ``encode`` alone."""
     truncate_dim, model.truncate_dim = model.truncate_dim, None
     try:
-        return cast("int | None", model.get_embedding_dimension())
+        yield
     finally:
         model.truncate_dim = truncate_dim
+
+
+def embedding_width(model: SentenceTransformer) -> int | None:
+    """Dimensions of the embeddings that are trained."""
+    with untruncated(model):
+        return cast("int | None", model.get_embedding_dimension())

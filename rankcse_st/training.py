@@ -60,8 +60,8 @@ class TrainingOptions:
         temperature: As in :class:`~rankcse_st.RankCSELoss`.
         student_temperature, teacher_temperature: As there. None: 0.05 and 0.025, which are that loss's own defaults,
             but 0.1 and 0.1 for the loss ``"distillation"`` with ListNet.
-        matching_weight: As there. None: 0, but 20 for the loss ``"distillation"`` with ListNet where the score vectors
-            are as wide as the student's embeddings, and no projection head lies between.
+        matching_weight: As there. None: 0, but 20 for the loss ``"distillation"`` with ListNet, unless a projection
+            head lies between.
         pooling: For a student that is a bare transformer checkpoint: ``"mean"`` (default) or ``"cls"``.
         max_seq_length: Length in tokens at which the student cuts sentences; by default its own.
         dropout: Dropout to train with; by default the student's own.
@@ -156,26 +156,13 @@ class TrainingOptions:
         """Whether a term compares two views of a sentence, which only dropout makes different."""
         return self.weights[0] > 0 or self.weights[1] > 0
 
-    def resolve(self, *, embedding_width: int | None, label_width: int | None) -> TrainingOptions:
-        """The same options with temperatures and the matching weight in numbers, now that the widths are known.
-
-        Args:
-            embedding_width: Dimensions of the student's embeddings; None if unknown.
-            label_width: Dimensions of the score vectors, all the teachers' together; None if unknown.
-
-        Raises:
-            ValueError: If embeddings are to be matched with score vectors of another width.
-        """
+    def resolve(self) -> TrainingOptions:
+        """The same options with temperatures and the matching weight in numbers."""
         preset, weight = self.preset, self.matching_weight
-        same_width = embedding_width is not None and embedding_width == label_width
         if weight is None:
             # Behind a head it would not be the student's own embeddings that are matched.
-            matched = same_width and self.weights[2] > 0 and not self.projection_head
+            matched = self.weights[2] > 0 and not self.projection_head
             weight = preset.matching_weight if matched else 0.0
-        elif weight and embedding_width is not None and label_width is not None:
-            from rankcse_st.losses.matching import check_widths
-
-            check_widths(weight, embedding_width, label_width)
         student, teacher = self.student_temperature, self.teacher_temperature
         return replace(
             self,
@@ -237,25 +224,25 @@ def with_learning_rate(options: TrainingOptions, model: SentenceTransformer) -> 
 
 
 def build_loss(
-    options: TrainingOptions, model: SentenceTransformer, *, label_width: int | None = None, processes: int = 1
+    options: TrainingOptions, model: SentenceTransformer, train_dataset: Dataset, *, processes: int = 1
 ) -> RankCSELoss:
     """The loss that ``options`` describe.
 
     Args:
         options: What to train with.
-        model: The student.
-        label_width: Dimensions of the score vectors. Where it is not known, embeddings are matched only if
-            ``options.matching_weight`` says so.
+        model: The student, before training.
+        train_dataset: As for :func:`build_trainer`. A sample of it fits the projection by which embeddings are matched.
         processes: With several, each ranks against the batches of all.
 
     Raises:
-        ValueError: If embeddings are to be matched with score vectors of another width, or without distillation.
+        ValueError: If embeddings are to be matched without distillation or score vectors.
     """
     from rankcse_st.losses import RankCSELoss
-    from rankcse_st.student import embedding_width
+    from rankcse_st.teacher_projection import fit_teacher_projection
 
-    options = options.resolve(embedding_width=embedding_width(model), label_width=label_width)
+    options = options.resolve()
     contrastive, consistency, distillation = options.weights
+    matched = options.matching_weight and distillation
     return RankCSELoss(
         model,
         method=options.method,
@@ -267,6 +254,7 @@ def build_loss(
         distillation_weight=distillation,
         gather_across_devices=processes > 1,
         matching_weight=cast("float", options.matching_weight),
+        teacher_projection=fit_teacher_projection(model, train_dataset) if matched else None,
     )
 
 
@@ -347,18 +335,10 @@ def build_trainer(
         model=model,
         args=arguments,
         train_dataset=train_dataset,
-        loss=build_loss(options, model, label_width=label_width(train_dataset), processes=arguments.world_size),
+        loss=build_loss(options, model, train_dataset, processes=arguments.world_size),
         evaluator=SequentialEvaluator(during, main_score_function=lambda scores: scores[0]) if during else None,
         callbacks=callbacks,
     )
-
-
-def label_width(dataset: Dataset) -> int | None:
-    """Dimensions of a dataset's score vectors; None if it has none."""
-    if "label" not in dataset.column_names or len(dataset) == 0:
-        return None
-    label = dataset.with_format("torch", columns=["label"])[0]["label"]
-    return int(label.shape[-1]) if label.ndim else None
 
 
 def last_checkpoint(output: Path, *, projection_head: bool = False) -> Path | None:

@@ -8,8 +8,7 @@ from batches import columns, features, gradients, total, unit_vectors
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss, MatryoshkaLoss
 from torch import nn
 
-from rankcse_st import RankCSELoss
-from rankcse_st.training import TrainingOptions, build_loss
+from rankcse_st import CachedRankCSELoss, RankCSELoss
 
 ALONE = {"contrastive_weight": 0.0, "consistency_weight": 0.0}
 N, WIDTH = 6, 32
@@ -50,6 +49,23 @@ def test_every_view_and_column_is_matched_with_its_own_vector(tiny_model) -> Non
     assert torch.autograd.gradcheck(lambda *v: loss.compute_loss_from_embeddings(v, labels)["matching"], views)
 
 
+@pytest.mark.parametrize("loss_class", [RankCSELoss, CachedRankCSELoss])
+def test_score_vectors_are_projected(loss_class: type[RankCSELoss], tiny_model, sentences) -> None:
+    """A projection that is not applied, is rounded by autocast, or stands in a checkpoint of the loss."""
+    labels, projection = unit_vectors(N, 48), torch.linalg.qr(torch.randn(48, WIDTH))[0]
+    loss = loss_class(tiny_model.eval(), **ALONE, matching_weight=3.0, teacher_projection=projection)
+    batch = columns(tiny_model, sentences[:N])
+    expected = 3 * EmbedDistillLoss(tiny_model)(batch, labels @ projection)
+    torch.testing.assert_close(loss(columns(tiny_model, sentences[:N]), labels)["matching"], expected)
+    embeddings = [unit_vectors(N, WIDTH, seed=2)]
+    exact = loss.compute_loss_from_embeddings(embeddings, labels)["matching"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = loss.compute_loss_from_embeddings(embeddings, labels)["matching"]
+    torch.testing.assert_close(half, exact, atol=1e-6, rtol=0)
+    assert not any("teacher_projection" in name for name in loss.state_dict())
+    assert loss.get_config_dict()["teacher_projection"] == (48, WIDTH)
+
+
 def test_truncate_dim_cuts_what_is_encoded_not_what_is_trained(tiny_model, sentences) -> None:
     """No matching, or an error at the first step, for a student whose truncate_dim cuts its embeddings in use."""
     labels, batch = unit_vectors(N, WIDTH), features(tiny_model.eval(), sentences[:N])
@@ -58,8 +74,6 @@ def test_truncate_dim_cuts_what_is_encoded_not_what_is_trained(tiny_model, sente
     tiny_model.truncate_dim = WIDTH // 2
     assert {name: part.item() for name, part in loss([dict(batch)], labels).items()} == expected
     assert tiny_model.truncate_dim == WIDTH // 2
-    assert build_loss(TrainingOptions(student="x"), tiny_model, label_width=WIDTH).matching_weight == 20
-    assert build_loss(TrainingOptions(student="x"), tiny_model, label_width=WIDTH // 2).matching_weight == 0
 
 
 def test_half_precision_is_compared_in_single(tiny_model) -> None:
@@ -85,8 +99,16 @@ def test_acts_on_whole_embeddings_under_matryoshka(tiny_model, sentences) -> Non
 def test_errors(tiny_model, sentences) -> None:
     """Widths that differ must be named before a broadcast or a traceback from torch says something else."""
     batch = columns(tiny_model, sentences[:N])
-    with pytest.raises(ValueError, match="32 dimensions and the score vectors 48"):
+    with pytest.raises(ValueError, match="32 dimensions and the score vectors 48.*fit_teacher_projection"):
         RankCSELoss(tiny_model, **ALONE, matching_weight=1.0)(batch, unit_vectors(N, 48))
+    fitted = RankCSELoss(tiny_model, **ALONE, matching_weight=1.0, teacher_projection=torch.eye(40, WIDTH))
+    with pytest.raises(ValueError, match="score vectors 48 .*teacher_projection is for 40"):
+        fitted(batch, unit_vectors(N, 48))
+    for wrong in (torch.eye(WIDTH, 40), torch.eye(WIDTH).long(), torch.ones(WIDTH)):
+        with pytest.raises(ValueError, match="teacher_projection must be a float tensor .*student's d = 32"):
+            RankCSELoss(tiny_model, matching_weight=1.0, teacher_projection=wrong)
+    with pytest.raises(ValueError, match="matching_weight is 0"):
+        RankCSELoss(tiny_model, teacher_projection=torch.eye(WIDTH))
     lists = columns(tiny_model, *(sentences[i : i + N] for i in range(4)))
     with pytest.raises(ValueError, match="needs score vectors"):
         RankCSELoss(tiny_model, **ALONE, matching_weight=1.0)(lists, torch.rand(N, 3))

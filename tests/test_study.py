@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import typer
+from datasets import Dataset
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
@@ -85,13 +86,20 @@ def test_grid_has_every_method_with_its_own_settings() -> None:
     assert weights["ListNet"] == (0.0, 0.0)
 
 
+def scored(width: int) -> Dataset:
+    labels = torch.nn.functional.normalize(torch.randn(8, width, generator=torch.Generator().manual_seed(0)), dim=-1)
+    return Dataset.from_dict({"sentence": SENTENCES[:8], "label": labels.tolist()})
+
+
 def test_ranking_and_matching_is_the_sum_of_both(tiny_model: SentenceTransformer) -> None:
     """A combined loss in which one of the two has no weight, sees other embeddings, or is trained without its head."""
     run, width = Run("a", "b", "ListNet", matching=2.0), tiny_model.get_embedding_dimension() or 0
-    assert make_loss(run, tiny_model, width).get_config_dict()["matching_weight"] == 2.0
-    labels = torch.nn.functional.normalize(torch.randn(8, width + 3), dim=-1)
+    assert make_loss(run, tiny_model, scored(width)).get_config_dict()["matching_weight"] == 2.0
+    labels = torch.tensor(scored(width + 3)["label"])
     features = tiny_model.preprocess(SENTENCES[:8])
-    loss = make_loss(run, tiny_model.eval(), width + 3)
+    fitted = make_loss(replace(run, fitted=True), tiny_model, scored(width + 3)).get_config_dict()
+    assert (fitted["matching_weight"], fitted["teacher_projection"]) == (2.0, (width + 3, width))
+    loss = make_loss(run, tiny_model.eval(), scored(width + 3))
     assert isinstance(loss, RankingAndMatching)
     assert "matching.projection.weight" in dict(loss.named_parameters())
     parts = loss([dict(features)], labels)
@@ -106,8 +114,8 @@ def test_projection_only_where_widths_differ(tiny_model: SentenceTransformer) ->
     """EmbedDistillLoss hampered by a projection that it does not need, or failing for want of one."""
     width = tiny_model.get_embedding_dimension() or 0
     run = Run("a", "b", "EmbedDistill")
-    assert make_loss(run, tiny_model, width).projection is None
-    assert make_loss(run, tiny_model, width + 3).projection.out_features == width + 3
+    assert make_loss(run, tiny_model, scored(width)).projection is None
+    assert make_loss(run, tiny_model, scored(width + 3)).projection.out_features == width + 3
 
 
 @pytest.fixture

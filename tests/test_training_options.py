@@ -13,16 +13,16 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from benchmarks.demo.__main__ import RUNS
-from rankcse_st.training import TrainingOptions, build_loss, build_trainer, label_width, with_learning_rate
+from rankcse_st.training import TrainingOptions, build_loss, build_trainer, with_learning_rate
 
 N, WIDTH = 8, 32
 PAPER = (0.05, 0.025, 0.0)
 
 
-def resolved(label_width: int | None = WIDTH, width: int | None = WIDTH, **options: Any) -> tuple[Any, ...]:
+def resolved(**options: Any) -> tuple[Any, ...]:
     """Temperatures and matching weight."""
-    full = TrainingOptions(student="x", **options).resolve(embedding_width=width, label_width=label_width)
-    assert full == full.resolve(embedding_width=width, label_width=label_width)
+    full = TrainingOptions(student="x", **options).resolve()
+    assert full == full.resolve()
     return full.student_temperature, full.teacher_temperature, full.matching_weight
 
 
@@ -31,9 +31,6 @@ def resolved(label_width: int | None = WIDTH, width: int | None = WIDTH, **optio
     [
         ({}, (0.1, 0.1, 20.0)),
         ({"loss": "distillation"}, (0.1, 0.1, 20.0)),
-        ({"label_width": 48}, (0.1, 0.1, 0.0)),
-        ({"label_width": None}, (0.1, 0.1, 0.0)),
-        ({"label_width": None, "width": None}, (0.1, 0.1, 0.0)),
         # Not the student's own embeddings would be matched.
         ({"projection_head": True}, (0.1, 0.1, 0.0)),
         ({"projection_head": True, "matching_weight": 3.0}, (0.1, 0.1, 3.0)),
@@ -48,8 +45,6 @@ def resolved(label_width: int | None = WIDTH, width: int | None = WIDTH, **optio
         ({"loss": "simcse"}, PAPER),
         ({"student_temperature": 0.07}, (0.07, 0.1, 20.0)),
         ({"teacher_temperature": 0.03, "matching_weight": 0.0}, (0.1, 0.03, 0.0)),
-        # What the loss itself will know in its first step is not guessed.
-        ({"matching_weight": 3.0, "label_width": None}, (0.1, 0.1, 3.0)),
     ],
 )
 def test_presets(options: dict[str, Any], expected: tuple[float, float, float]) -> None:
@@ -57,35 +52,35 @@ def test_presets(options: dict[str, Any], expected: tuple[float, float, float]) 
     assert resolved(**options) == expected
 
 
-def test_matching_of_two_widths_is_refused(tiny_model: SentenceTransformer) -> None:
+def scored(sentences: list[str], width: int = WIDTH) -> Dataset:
+    return Dataset.from_dict({"sentence": sentences[:N], "label": unit_vectors(N, width).tolist()})
+
+
+def test_matching_is_refused_where_nothing_could_act(tiny_model: SentenceTransformer, sentences: list[str]) -> None:
     """The loss notices in its first step only, when models are loaded and sentences scored."""
-    options = TrainingOptions(student="x", matching_weight=2.0)
-    message = r"matching_weight=2 .*embeddings have 32 dimensions and the score vectors 48 .*one teacher of the student"
-    with pytest.raises(ValueError, match=message):
-        options.resolve(embedding_width=WIDTH, label_width=48)
-    with pytest.raises(ValueError, match=message):
-        build_loss(options, tiny_model, label_width=48)
     without = TrainingOptions(student="x", matching_weight=2.0, loss="simcse")
     with pytest.raises(ValueError, match="matching_weight goes with distillation"):
-        build_loss(without, tiny_model)
+        build_loss(without, tiny_model, scored(sentences))
     for weight in (-1.0, float("nan")):
         with pytest.raises(ValueError, match="matching_weight must be finite and not negative"):
             TrainingOptions(student="x", matching_weight=weight)
 
 
-def test_loss_gets_what_was_resolved(tiny_model: SentenceTransformer) -> None:
+def test_loss_gets_what_was_resolved(tiny_model: SentenceTransformer, sentences: list[str]) -> None:
     """Options that say one thing and a loss that does another."""
 
     def config(**options: Any) -> dict[str, Any]:
-        return build_loss(TrainingOptions(student="x", **options), tiny_model, label_width=WIDTH).get_config_dict()
+        loss = build_loss(TrainingOptions(student="x", **options), tiny_model, scored(sentences, 48))
+        return loss.get_config_dict()
 
     recommended = {"student_temperature": 0.1, "teacher_temperature": 0.1, "matching_weight": 20.0}
     recommended |= {"contrastive_weight": 0.0, "consistency_weight": 0.0, "distillation_weight": 1.0}
+    recommended |= {"teacher_projection": (48, WIDTH)}
     assert config().items() >= recommended.items()
     paper = {"student_temperature": 0.05, "teacher_temperature": 0.025, "matching_weight": 0.0}
     paper |= {"contrastive_weight": 1.0, "consistency_weight": 1.0, "distillation_weight": 1.0}
+    paper |= {"teacher_projection": None}
     assert config(loss="rankcse").items() >= paper.items()
-    assert build_loss(TrainingOptions(student="x"), tiny_model).matching_weight == 0
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -97,38 +92,27 @@ def test_demo_trains_as_its_results_say(name: str) -> None:
     assert resolved(loss=named["loss"], **temperatures) == PAPER
 
 
-@pytest.mark.parametrize(("shape", "width"), [((N, WIDTH), WIDTH), ((N, 2, 48), 48)])
-def test_width_of_labels(shape: tuple[int, ...], width: int) -> None:
-    """Score vectors are told by their last dimension, however many columns they are for."""
-    assert label_width(Dataset.from_dict({"sentence": ["a"] * N, "label": unit_vectors(*shape).tolist()})) == width
-    assert label_width(Dataset.from_dict({"sentence": ["a"] * N})) is None
-    assert label_width(Dataset.from_dict({"sentence": [], "label": []})) is None
-    assert label_width(Dataset.from_dict({"sentence": ["a"], "label": [0.5]})) is None
-
-
 @pytest.mark.parametrize("static", [False, True], ids=["transformer", "static"])
-def test_trainer_matches_by_the_width_of_its_dataset(
+def test_trainer_matches_score_vectors_of_any_width(
     static: bool, make_tiny_model: Callable[..., SentenceTransformer], sentences: list[str], tmp_path: Path
 ) -> None:
-    """A trainer whose loss does not know the labels' width would never match, or fail in its first step."""
+    """A trainer that leaves matching out for a teacher of another width, or fails in its first step."""
     model = make_tiny_model()
     if static:
         embedding = StaticEmbedding(model.tokenizer.backend_tokenizer, embedding_dim=WIDTH)
         model = SentenceTransformer(modules=[embedding], device="cpu")
 
     def trainer(width: int, **options: Any) -> Any:
-        data = Dataset.from_dict({"sentence": sentences[:N], "label": unit_vectors(N, width).tolist()})
         full = TrainingOptions(student="x", cpu=True, batch_size=4, **options)
-        return build_trainer(full, model, data, tmp_path)
+        return build_trainer(full, model, scored(sentences, width), tmp_path)
 
-    matching = trainer(WIDTH)
-    assert matching.loss.matching_weight == 20
-    matching.train()
-    assert trainer(48).loss.matching_weight == 0
+    for width in (WIDTH, 48, 20):
+        matching = trainer(width)
+        assert matching.loss.matching_weight == 20
+        matching.train()
+        assert any("matching" in entry for entry in matching.state.log_history)
     # Without distillation the labels play no part.
-    assert trainer(WIDTH, loss="simcse").loss.matching_weight == 0
-    with pytest.raises(ValueError, match="the score vectors 48"):
-        trainer(48, matching_weight=20.0)
+    assert trainer(48, loss="simcse").loss.matching_weight == 0
 
 
 @pytest.mark.parametrize(

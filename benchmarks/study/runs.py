@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 Method = Literal["untouched", "SimCSE", "EmbedDistill", "ListNet", "ListMLE"]
 
+# What the package does where teacher and student are not of one space.
+FITTED = "ListNet at 0.1 + fitted matching"
 EVEN = {"method": "ListNet", "student_temperature": 0.1, "teacher_temperature": 0.1}
 # What is compared, by the settings in which each differs: RankCSE as the paper has it, with all three terms on two
 # views; its distillation term alone on one view, which costs half; and what the explore suite found.
@@ -23,7 +25,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "RankCSE-ListMLE": {"method": "ListMLE", "contrastive": 1.0, "consistency": 1.0},
     "ListNet at 0.1": EVEN,
     "ListNet at 0.1 + EmbedDistill": {**EVEN, "matching": 20.0},
+    FITTED: {**EVEN, "matching": 20.0, "fitted": True},
 }
+# Those that differ where the student is made of its teacher: a fitted projection is then none.
+OF_ONE_SPACE = tuple(name for name in METHODS if name != FITTED)
 # Where teacher and student differ in width, embeddings are matched by a projection, whose learning rate decides whether
 # that teaches anything: the projection suite is what this one was chosen by.
 PROJECTION_RATE = 0.1
@@ -31,15 +36,19 @@ PROJECTION_RATE = 0.1
 LEARNING_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 # A student of the name alone learns from MiniLM.
 START: dict[str, dict[str, float]] = {
-    "minilm-3": dict.fromkeys(METHODS, 3e-4)
+    "minilm-3": dict.fromkeys(OF_ONE_SPACE, 3e-4)
     | {"SimCSE": 1e-4, "EmbedDistill": 1e-3, "ListNet at 0.1 + EmbedDistill": 1e-3},
     # Another teacher, of another width than the student.
-    "minilm-3 from mpnet": {"EmbedDistill": 3e-4, "ListNet at 0.1": 3e-4, "ListNet at 0.1 + EmbedDistill": 3e-4},
+    "minilm-3 from mpnet": {
+        **dict.fromkeys(("EmbedDistill", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill"), 3e-4),
+        FITTED: 1e-3,
+    },
     # One that has no dropout has no two views either.
-    **dict.fromkeys(
-        ("static", "model2vec"),
-        dict.fromkeys(("EmbedDistill", "ListNet", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill"), 1e-2),
-    ),
+    "static": dict.fromkeys(("EmbedDistill", "ListNet", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill"), 1e-2),
+    "model2vec": {
+        **dict.fromkeys(("EmbedDistill", "ListNet", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill"), 1e-2),
+        FITTED: 3e-2,
+    },
 }
 # How many lines of the text each is trained on; one that has no layers is done in seconds.
 SENTENCES = {"minilm-3": 8192, "minilm-3 from mpnet": 8192, "static": 32768, "model2vec": 32768}
@@ -59,6 +68,7 @@ class Run:
             tokens; ``"model2vec"``, that which model2vec distils from it, of 256 dimensions; or the name of a model
             that is given.
         teachers: Of ``"minilm"`` and ``"mpnet"``, with ``weights``.
+        turned: Whether the teachers' embeddings are turned at random, as another model's would be.
         text: ``"wiki"``; ``"reviews"``, sentences of film reviews; or the name of a file that is given.
         sentences: How many lines of the text are trained on.
         projection_rate: Learning rate of EmbedDistillLoss's projection to another width; None for the student's.
@@ -66,6 +76,7 @@ class Run:
         group_size: Near neighbours put into a batch together; 1 is plain shuffling.
         contrastive: Weight of the contrastive term, and so on.
         matching: Weight of EmbedDistillLoss added to the loss, on the same embeddings.
+        fitted: Whether matching goes by :func:`~rankcse_st.fit_teacher_projection`, not by a projection to be learned.
         dev_only: Leave the test sets alone, as every run must that something is chosen by.
     """
 
@@ -75,6 +86,7 @@ class Run:
     student: str = "minilm-3"
     teachers: tuple[str, ...] = ("minilm",)
     weights: tuple[float, ...] = (1.0,)
+    turned: bool = False
     text: str = "wiki"
     sentences: int = 8192
     epochs: float = 1.0
@@ -88,6 +100,7 @@ class Run:
     consistency: float = 0.0
     distillation: float = 1.0
     matching: float = 0.0
+    fitted: bool = False
     student_temperature: float = 0.05
     teacher_temperature: float = 0.025
     seed: int = 1

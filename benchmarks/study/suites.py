@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.study.runs import METHODS, PROJECTION_RATE, SENTENCES, Rates, Run
+from benchmarks.study.runs import FITTED, METHODS, PROJECTION_RATE, SENTENCES, Rates, Run
 
 SEEDS = (1, 2, 3)
 # Of the headline rows, those that read every sentence twice; a step of the others costs half of theirs.
@@ -28,10 +28,17 @@ DIFFERENCES: dict[str, tuple[tuple[str, str], ...]] = {
     "teachers": tuple(
         (f"{first}, {teacher}", f"{second}, {teacher}")
         for teacher in ("mpnet", "MiniLM 0.50 + mpnet 0.50")
-        for first, second in ((_BOTH, "EmbedDistill"), (_BOTH, "ListNet at 0.1"), ("EmbedDistill", "ListNet at 0.1"))
+        for first, second in (
+            (_BOTH, "EmbedDistill"),
+            (_BOTH, "ListNet at 0.1"),
+            ("EmbedDistill", "ListNet at 0.1"),
+            (FITTED, "EmbedDistill"),
+            (FITTED, _BOTH),
+        )
     ),
     "static": (
         (f"model2vec, {_BOTH}", "model2vec, EmbedDistill"),
+        (f"model2vec, {FITTED}", f"model2vec, {_BOTH}"),
         ("model2vec, EmbedDistill", "model2vec, ListNet at 0.1"),
         ("model2vec, ListNet at 0.1", "model2vec, untouched"),
     ),
@@ -122,7 +129,10 @@ def balance(rates: Rates) -> Iterator[Run]:
 
 
 def projection(rates: Rates) -> Iterator[Run]:
-    """Matching the embeddings of a wider teacher: what its projection's learning rate does. Development sets only."""
+    """Matching a teacher of another width or space: a projection to be learned, at what rate, or a fitted one.
+
+    Development sets only.
+    """
     common = {"teachers": ("mpnet",), "sentences": 4096, "seed": 0, "dev_only": True}
     for rate in (1e-5, 3e-5, 1e-4, 3e-4):
         label = f"EmbedDistill, {rate:g}, projection at the same rate"
@@ -130,7 +140,13 @@ def projection(rates: Rates) -> Iterator[Run]:
     for rate in (1e-2, 1e-1, 1.0):
         label = f"EmbedDistill, 0.0003, projection at {rate:g}"
         yield Run("projection", label, "EmbedDistill", learning_rate=3e-4, projection_rate=rate, **common)
-    yield _run("projection", "ListNet at 0.1", rates, **common)
+    for name in ("ListNet at 0.1", FITTED):
+        yield _run("projection", name, rates, **common)
+    # A teacher of the student's width, whose space is not the student's.
+    turned = {"turned": True, "sentences": 4096, "seed": 0, "dev_only": True}
+    both = _run("projection", _BOTH, rates, **turned)
+    yield replace(both, label=f"{_BOTH}, turned at random")
+    yield replace(both, label=f"{FITTED}, turned at random", fitted=True)
 
 
 def teachers(rates: Rates) -> Iterator[Run]:
@@ -142,6 +158,9 @@ def teachers(rates: Rates) -> Iterator[Run]:
         for weight in (1 / 3, 1 / 2, 2 / 3) if name == "ListNet at 0.1" else (1 / 2,):
             label = f"{name}, MiniLM {weight:.2f} + mpnet {1 - weight:.2f}"
             yield _run("teachers", name, rates, teachers=both, weights=(weight, 1 - weight), label=label)
+    yield _run("teachers", FITTED, rates, teachers=("mpnet",), label=f"{FITTED}, mpnet")
+    label = f"{FITTED}, MiniLM 0.50 + mpnet 0.50"
+    yield _run("teachers", FITTED, rates, teachers=both, weights=(0.5, 0.5), label=label)
 
 
 def longer(rates: Rates) -> Iterator[Run]:

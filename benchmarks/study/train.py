@@ -10,8 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from datasets import Dataset
+from scipy.stats import ortho_group
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -23,9 +25,8 @@ from torch import nn
 
 from benchmarks.demo.students import keep_layers, static_student
 from benchmarks.study.runs import Run
-from rankcse_st import RankCSELoss, Teacher, TeacherScoreDataset
+from rankcse_st import RankCSELoss, Teacher, TeacherScoreDataset, fit_teacher_projection
 from rankcse_st.sampler import NeighbourBatchSampler, SetSamplerEpoch
-from rankcse_st.training import label_width
 
 # Of the six layers of all-MiniLM-L6-v2, numbered from 0.
 LAYERS = (1, 3, 5)
@@ -65,11 +66,23 @@ def make_dataset(run: Run, sentences: list[str], folders: Mapping[str, Path], ca
     teachers = [
         Teacher(str(folders[name]), weight=weight) for name, weight in zip(run.teachers, run.weights, strict=True)
     ]
-    return TeacherScoreDataset.from_sentences(sentences, teachers, cache_dir=cache)
+    dataset = TeacherScoreDataset.from_sentences(sentences, teachers, cache_dir=cache)
+    return dataset.map(_turn, batched=True) if run.turned else dataset
+
+
+def _turn(batch: dict[str, Any]) -> dict[str, Any]:
+    """Products stay what they are."""
+    return {"label": batch["label"] @ torch.from_numpy(_rotation(batch["label"].shape[-1])).float()}
+
+
+@cache
+def _rotation(width: int) -> np.ndarray:
+    rotation: np.ndarray = ortho_group.rvs(width, random_state=0)
+    return rotation
 
 
 class RankingAndMatching(nn.Module):
-    """What RankCSELoss's ``matching_weight`` does, for a teacher of another width: by a projection of embeddings."""
+    """Ranking, and matching by a projection that is to be learned, as EmbedDistillLoss has it."""
 
     def __init__(self, ranking: RankCSELoss, matching: EmbedDistillLoss, weight: float) -> None:
         super().__init__()
@@ -86,10 +99,11 @@ class RankingAndMatching(nn.Module):
         return {**cast(dict[str, torch.Tensor], parts), "matching": matching}
 
 
-def make_loss(run: Run, model: SentenceTransformer, width: int | None) -> nn.Module:
+def make_loss(run: Run, model: SentenceTransformer, dataset: Dataset) -> nn.Module:
     """SimCSE and embedding distillation are those of sentence-transformers."""
     if run.method == "SimCSE":
         return MultipleNegativesRankingLoss(model)
+    width = dataset.with_format("torch", columns=["label"])[0]["label"].shape[-1]
     # A projection where the widths differ, as its documentation says; it is thrown away after training.
     same_width = width == model.get_embedding_dimension()
     matching = EmbedDistillLoss(model, projection_dim=None if same_width else width)
@@ -104,9 +118,11 @@ def make_loss(run: Run, model: SentenceTransformer, width: int | None) -> nn.Mod
         consistency_weight=run.consistency,
         distillation_weight=run.distillation,
         views=run.views,
-        matching_weight=run.matching if same_width else 0.0,
+        matching_weight=run.matching if run.fitted or same_width else 0.0,
+        teacher_projection=fit_teacher_projection(model, dataset) if run.fitted else None,
     )
-    return RankingAndMatching(ranking, matching, run.matching) if run.matching and not same_width else ranking
+    learned = run.matching and not (run.fitted or same_width)
+    return RankingAndMatching(ranking, matching, run.matching) if learned else ranking
 
 
 def train(run: Run, model: SentenceTransformer, dataset: Dataset) -> dict[str, Any]:
@@ -133,16 +149,16 @@ def train(run: Run, model: SentenceTransformer, dataset: Dataset) -> dict[str, A
             if run.group_size > 1
             else "batch_sampler",
         )
+        if has_length(model):
+            model.max_seq_length = run.max_seq_length
+        started = time.perf_counter(), time.process_time()
         trainer = SentenceTransformerTrainer(
             model=model,
             args=args,
             train_dataset=dataset,
-            loss=make_loss(run, model, label_width(dataset)),
+            loss=make_loss(run, model, dataset),
             callbacks=[SetSamplerEpoch()],
         )
-        if has_length(model):
-            model.max_seq_length = run.max_seq_length
-        started = time.perf_counter(), time.process_time()
         trainer.train()
         ended = time.perf_counter(), time.process_time()
         if has_length(model):

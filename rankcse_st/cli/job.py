@@ -34,7 +34,6 @@ from rankcse_st.training import (
     CHECKPOINTS,
     TrainingOptions,
     build_trainer,
-    label_width,
     last_checkpoint,
     load_student,
     with_learning_rate,
@@ -107,8 +106,7 @@ class TrainingJob:
         """Load the student, score the sentences (or read their scores) and hold some out.
 
         Raises:
-            ValueError: As :func:`~rankcse_st.training.load_student` and the teachers, and if embeddings are to be
-                matched with score vectors of another width.
+            ValueError: As :func:`~rankcse_st.training.load_student` and the teachers.
         """
         self.student = load_student(self.options)
         self.options = with_learning_rate(self.options, self.student)
@@ -125,7 +123,9 @@ class TrainingJob:
         if self.teachers is not None:
             ensemble = self.teachers.load(batch_size=self.teacher_batch_size, cpu=self.options.cpu)
             ensemble = self._choose_weights(self.teachers, ensemble)
-        self._resolve_loss(ensemble, scored)
+        # With what the options leave to the loss filled in, so that the record and train.yaml say it.
+        self.options = self.options.resolve()
+        say(describe_loss(self.options))
         self._begin_record(len(held), ensemble, scored)
         self._remark_own_teacher(scored)
         if ensemble is not None:
@@ -160,6 +160,10 @@ class TrainingJob:
         remark = short_batch_remark(len(self.train_dataset), trainer.args.train_batch_size * trainer.args.world_size)
         if remark is not None:
             say(remark)
+        projection = trainer.loss.teacher_projection
+        if projection is not None:
+            given, own = projection.shape
+            say(f"Matching: score vectors of {given} dimensions, brought into the student's space of {own}.")
         start = time.perf_counter()
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -275,20 +279,6 @@ class TrainingJob:
         # From here on they are as if given, in train.yaml too.
         self.teachers = replace(teachers, weights=self.selection["weights"])
         return ensemble
-
-    def _resolve_loss(self, ensemble: TeacherEnsemble | None, scored: Dataset | None) -> None:
-        """Fill in what the options leave to the loss, so that the record and train.yaml say what was trained with."""
-        from rankcse_st.student import embedding_width
-
-        width: int | None = None
-        if self.options.weights[2] and ensemble is not None:
-            # Known before the teachers have scored anything.
-            width = ensemble.dimension
-        elif self.options.weights[2] and scored is not None:
-            width = label_width(scored)
-        widths = {"embedding_width": embedding_width(self.student), "label_width": width}
-        self.options = self.options.resolve(**widths)
-        say(describe_loss(self.options, **widths))
 
     def _remark_own_teacher(self, scored: Dataset | None) -> None:
         if not self.options.weights[2] or not MAIN_PROCESS:

@@ -10,13 +10,11 @@ if TYPE_CHECKING:
 METHODS = {"listnet": "ListNet", "listmle": "ListMLE"}
 
 
-def describe_loss(options: TrainingOptions, *, embedding_width: int | None, label_width: int | None) -> str:
+def describe_loss(options: TrainingOptions) -> str:
     """Its terms and temperatures, and whether embeddings are matched.
 
     Args:
         options: As :meth:`~rankcse_st.training.TrainingOptions.resolve` returns them.
-        embedding_width: Dimensions of the student's embeddings.
-        label_width: Dimensions of the score vectors.
     """
     contrastive, consistency, distillation = options.weights
     terms = []
@@ -32,8 +30,7 @@ def describe_loss(options: TrainingOptions, *, embedding_width: int | None, labe
     terms.append(f"{_times(distillation)}distillation ({METHODS[options.method]}, {temperatures})")
     if options.matching_weight:
         return f"Loss: {' + '.join([*terms, f'{_times(options.matching_weight)}embedding matching'])}."
-    widths = f" ({embedding_width} dimensions, score vectors {label_width})" if embedding_width != label_width else ""
-    return f"Loss: {' + '.join(terms)}; embeddings are not matched{widths}."
+    return f"Loss: {' + '.join(terms)}; embeddings are not matched."
 
 
 def _times(weight: float) -> str:

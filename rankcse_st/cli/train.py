@@ -101,9 +101,8 @@ def train(
         OptionalFloat,
         typer.Option(
             rich_help_panel=LOSS,
-            help="Of matching the student's embeddings with the teacher's, beside distillation; both must be of one "
-            "width. Default: 20 for the loss 'distillation' with ListNet where they are (and no projection head), "
-            "else 0.",
+            help="Of matching the student's embeddings with the teachers', brought into its space, beside "
+            "distillation. Default: 20 for the loss 'distillation' with ListNet (and no projection head), else 0.",
         ),
     ] = None,
     contrastive_weight: Annotated[

@@ -16,7 +16,7 @@ from rankcse_st.losses.explicit import ExplicitLists
 from rankcse_st.losses.gather import check_equal_batches, mean_over_processes
 from rankcse_st.losses.in_batch import InBatchLists
 from rankcse_st.losses.labels import LabelForm, TeacherScores, TeacherVectors, read_labels, undo_truncation
-from rankcse_st.losses.matching import check_matching_weight, matching
+from rankcse_st.losses.matching import check_matching, matching
 from rankcse_st.losses.parts import LossParts
 from rankcse_st.losses.terms import TermName, Terms
 from rankcse_st.student import embedding_width, unwrap
@@ -74,9 +74,12 @@ class RankingLoss(nn.Module):
         gather_across_devices: bool = False,
         teacher_cache_size: int = 65_536,
         matching_weight: float = 0.0,
+        teacher_projection: Tensor | None = None,
     ) -> None:
         super().__init__()
-        check_matching_weight(matching_weight, terms.distillation_weight)
+        if matching_weight or teacher_projection is not None:
+            width = embedding_width(unwrap(model))
+            check_matching(matching_weight, terms.distillation_weight, teacher_projection, width)
         if teacher_temperature is not None:
             terms = replace(terms, teacher_temperature=teacher_temperature)
         if views not in (None, 1, 2):
@@ -102,6 +105,9 @@ class RankingLoss(nn.Module):
         self.normalize_labels = normalize_labels
         self.mask_duplicates = mask_duplicates
         self.matching_weight = matching_weight
+        # Moves with the loss to its device; in no state_dict, so in no checkpoint.
+        fixed = None if teacher_projection is None else teacher_projection.detach()
+        self.register_buffer("teacher_projection", fixed, persistent=False)
         self.gather_across_devices = gather_across_devices
         self._scale_questioned = self._sharing_questioned = False
 
@@ -221,7 +227,7 @@ class RankingLoss(nn.Module):
             for terms, lists in self._lists(embeddings, teacher, keys):
                 counts = self._counts(lists, terms)
                 parts |= {name: total / counts[name] for name, total in lists.sums(terms).items()}
-        return self._result(parts | self._matching(embeddings, teacher))
+            return self._result(parts | self._matching(embeddings, teacher))
 
     def _lists(
         self,
@@ -276,7 +282,7 @@ class RankingLoss(nn.Module):
         if not self.matching_weight:
             return {}
         width = embedding_width(unwrap(self.model))
-        value = matching(self.matching_weight, embeddings, teacher, width)
+        value = matching(self.matching_weight, embeddings, teacher, width, self.teacher_projection)
         return {} if value is None else {"matching": value}
 
     def _counts(self, lists: InBatchLists | ExplicitLists, terms: Terms) -> dict[TermName, Tensor]:

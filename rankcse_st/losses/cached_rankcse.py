@@ -96,6 +96,7 @@ class CachedRankCSELoss(CachedLossMixin, RankCSELoss):  # type: ignore[misc]
         gather_across_devices: bool = False,
         teacher_cache_size: int = 65_536,
         matching_weight: float = 0.0,
+        teacher_projection: Tensor | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -116,6 +117,7 @@ class CachedRankCSELoss(CachedLossMixin, RankCSELoss):  # type: ignore[misc]
             gather_across_devices=gather_across_devices,
             teacher_cache_size=teacher_cache_size,
             matching_weight=matching_weight,
+            teacher_projection=teacher_projection,
         )
         if mini_batch_size < 1:
             raise ValueError(f"mini_batch_size must be at least 1, got {mini_batch_size}.")

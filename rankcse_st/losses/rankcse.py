@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
+from torch import Tensor
 
 from rankcse_st.losses.base import RankingLoss
 from rankcse_st.losses.labels import LabelForm
@@ -54,9 +55,11 @@ class RankCSELoss(RankingLoss):
         teacher_cache_size: How many sentences live teachers remember (each takes 4 bytes times their dimensions).
         matching_weight: Weight of a fourth term, which is not in the paper: ``1 - cos`` of each embedding and its score
             vector, as in
-            :class:`~sentence_transformers.sentence_transformer.losses.EmbedDistillLoss`. It needs one teacher of the
-            student's width. Off by default; the benchmarks' study recommends 20 there. Under ``MatryoshkaLoss`` it
-            acts on whole embeddings only.
+            :class:`~sentence_transformers.sentence_transformer.losses.EmbedDistillLoss`. Off by default; the
+            benchmarks' study recommends 20. Under ``MatryoshkaLoss`` it acts on whole embeddings only.
+        teacher_projection: For matching, ``(D, d)``: brings score vectors of D dimensions to the student's d and into
+            its space (:func:`~rankcse_st.fit_teacher_projection`). None is for one teacher whose embeddings are the
+            student's own space already: the model that the student was cut from, say.
 
     References:
         - RankCSE: Unsupervised Sentence Representations Learning via Learning to Rank, https://aclanthology.org/2023.acl-long.771/
@@ -89,8 +92,9 @@ class RankCSELoss(RankingLoss):
 
     Raises:
         ValueError: At construction for weights that are negative or all 0, temperatures that are not positive and
-            finite, an unknown method, or one view where two are needed; in training for labels that do not fit the
-            columns, and for views that are equal because no dropout acts.
+            finite, an unknown method, one view where two are needed, or a projection that does not fit the student; in
+            training for labels that do not fit the columns or the projection, and for views that are equal because no
+            dropout acts.
 
     Example:
         ::
@@ -132,6 +136,7 @@ class RankCSELoss(RankingLoss):
         gather_across_devices: bool = False,
         teacher_cache_size: int = 65_536,
         matching_weight: float = 0.0,
+        teacher_projection: Tensor | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -154,7 +159,9 @@ class RankCSELoss(RankingLoss):
             gather_across_devices=gather_across_devices,
             teacher_cache_size=teacher_cache_size,
             matching_weight=matching_weight,
+            teacher_projection=teacher_projection,
         )
 
     def get_config_dict(self) -> dict[str, Any]:
-        return {**self._config(), "matching_weight": self.matching_weight}
+        projection = None if self.teacher_projection is None else tuple(self.teacher_projection.shape)
+        return {**self._config(), "matching_weight": self.matching_weight, "teacher_projection": projection}

@@ -1,0 +1,105 @@
+"""Bringing teachers' score vectors into the student's space, so that embeddings can be matched."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+from torch.nn import functional as F
+
+from rankcse_st.evaluation._base import undisturbed
+from rankcse_st.losses.labels import TeacherVectors, read_labels
+from rankcse_st.student import embedding_width, untruncated
+
+__all__ = ["fit_teacher_projection"]
+
+
+# Of what the best rotation would bring, the share that makes it one space. Layers of the teacher itself have 0.8 before
+# any training, unrelated models of one width 0.
+_ONE_SPACE = 0.5
+
+
+def fit_teacher_projection(
+    model: SentenceTransformer,
+    dataset: Dataset,
+    *,
+    sample_size: int = 4096,
+    batch_size: int = 64,
+    seed: int = 0,
+) -> Tensor | None:
+    """The fixed projection by which score vectors are matched with a student of another width or another space.
+
+    Two steps in closed form, on a sample of the texts that the student is to be trained on: the d dimensions of the
+    score vectors that keep most of their products (d is the student's width), turned so that they lie as near as a
+    rotation can bring them to the student's embeddings as they are now (orthogonal Procrustes). Products of score
+    vectors stay what they were but for the dimensions that are left out; a teacher of fewer dimensions loses none.
+    There is nothing to train, so no learning rate to choose for it, and nothing that the saved model could need.
+
+    Args:
+        model: The student, before training.
+        dataset: Text columns and, as ``label``, score vectors, ``(D,)`` or one for each of C text columns, as
+            :class:`~rankcse_st.TeacherScoreDataset` makes it.
+        sample_size: How many rows it is fitted on; all of a smaller dataset.
+        batch_size: How many texts the student encodes at once.
+        seed: Seed of the sample.
+
+    Returns:
+        The ``teacher_projection`` of :class:`~rankcse_st.RankCSELoss`: ``(D, d)`` in float32 on the CPU, or None where
+        D = d and the score vectors lie in the student's space as they are, because it was made of the teacher.
+
+    Raises:
+        ValueError: If the dataset has no rows or no score vectors, ``sample_size`` is less than the student's width, or
+            the student's embeddings are not finite.
+
+    References:
+        - Orthogonal Procrustes: Schönemann 1966, https://doi.org/10.1007/BF02289451
+
+    Example:
+        ::
+
+            train_dataset = TeacherScoreDataset.from_sentences("sentences.txt", "all-mpnet-base-v2")  # 768 dimensions
+            model = SentenceTransformer("microsoft/MiniLM-L12-H384-uncased")  # 384
+            loss = RankCSELoss(
+                model, matching_weight=20, teacher_projection=fit_teacher_projection(model, train_dataset)
+            )
+    """
+    columns = [name for name in dataset.column_names if name != "label"]
+    if "label" not in dataset.column_names or not columns or len(dataset) == 0:
+        raise ValueError(
+            f"Expected rows of texts and a label column of score vectors, but got {len(dataset)} rows of "
+            f"{dataset.column_names}. TeacherScoreDataset attaches them."
+        )
+    width = embedding_width(model)
+    if sample_size < min(width or 1, len(dataset)):
+        raise ValueError(f"sample_size must be at least the student's {width} dimensions, but got {sample_size}.")
+    rows = np.sort(np.random.default_rng(seed).permutation(len(dataset))[:sample_size])
+    labels = dataset.with_format("torch", columns=["label"])[rows]["label"]
+    teacher = read_labels(labels, batch_size=len(rows), columns=len(columns), normalize=True)
+    if not isinstance(teacher, TeacherVectors):
+        raise ValueError("Embeddings are matched with score vectors, but the labels are explicit scores of lists.")
+    texts = dataset.select_columns(columns).with_format(None)[rows]
+    with undisturbed(model), untruncated(model):
+        # As in training: without the prompt that the model may put before what it encodes.
+        embeddings = [
+            model.encode(texts[name], prompt="", batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False)
+            for name in columns
+        ]
+    student = F.normalize(torch.stack(embeddings, dim=1).flatten(0, 1).double().cpu(), dim=1)
+    if not student.isfinite().all():
+        raise ValueError("The student's embeddings of the dataset's texts are not finite: it cannot be trained.")
+    return _fit(teacher.values.flatten(0, 1).double(), student)
+
+
+def _fit(vectors: Tensor, student: Tensor) -> Tensor | None:
+    """The projection ``(D, d)`` of unit vectors ``(n, D)`` to unit embeddings ``(n, d)``, if one is needed."""
+    products = vectors.T @ student
+    if products.shape[0] == products.shape[1]:
+        best = torch.linalg.svdvals(products).sum()
+        if products.trace() >= _ONE_SPACE * best:
+            return None
+    # Not centred, as it is products of the vectors themselves that are to be kept.
+    basis = torch.linalg.eigh(vectors.T @ vectors).eigenvectors.flip(1)[:, : student.shape[1]]
+    left, _, right = torch.linalg.svd(basis.T @ products, full_matrices=False)
+    return (basis @ left @ right).float()
