@@ -102,4 +102,5 @@ def _fit(vectors: Tensor, student: Tensor) -> Tensor | None:
     # Not centred, as it is products of the vectors themselves that are to be kept.
     basis = torch.linalg.eigh(vectors.T @ vectors).eigenvectors.flip(1)[:, : student.shape[1]]
     left, _, right = torch.linalg.svd(basis.T @ products, full_matrices=False)
-    return (basis @ left @ right).float()
+    projection: Tensor = basis @ left @ right
+    return projection.float()

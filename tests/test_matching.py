@@ -66,6 +66,22 @@ def test_score_vectors_are_projected(loss_class: type[RankCSELoss], tiny_model, 
     assert loss.get_config_dict()["teacher_projection"] == (48, WIDTH)
 
 
+def test_another_space_is_remarked(make_tiny_model, sentences, caplog) -> None:
+    """A student of the teacher's width but not of its space, worse after training than before, and nobody was told."""
+    model = make_tiny_model().train()
+    own = model.encode(sentences[:N], convert_to_tensor=True, normalize_embeddings=True).clone()
+    model.train()
+    turned = own @ torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(0)))[0]
+    projection = torch.linalg.lstsq(turned, own).solution
+    for labels, fitted, times in ((own, None, 0), (turned, projection, 0), (turned, None, 1)):
+        caplog.clear()
+        loss = RankCSELoss(model, **ALONE, matching_weight=20.0, teacher_projection=fitted)
+        for _ in range(2):
+            loss(columns(model, sentences[:N]), labels)
+        assert caplog.text.count("not of one space") == times
+        assert caplog.text.count("teacher_projection=fit_teacher_projection(model, train_dataset)") == times
+
+
 def test_truncate_dim_cuts_what_is_encoded_not_what_is_trained(tiny_model, sentences) -> None:
     """No matching, or an error at the first step, for a student whose truncate_dim cuts its embeddings in use."""
     labels, batch = unit_vectors(N, WIDTH), features(tiny_model.eval(), sentences[:N])
@@ -99,13 +115,13 @@ def test_acts_on_whole_embeddings_under_matryoshka(tiny_model, sentences) -> Non
 def test_errors(tiny_model, sentences) -> None:
     """Widths that differ must be named before a broadcast or a traceback from torch says something else."""
     batch = columns(tiny_model, sentences[:N])
-    with pytest.raises(ValueError, match="32 dimensions and the score vectors 48.*fit_teacher_projection"):
+    with pytest.raises(ValueError, match=r"32 dimensions and the score vectors 48.*fit_teacher_projection"):
         RankCSELoss(tiny_model, **ALONE, matching_weight=1.0)(batch, unit_vectors(N, 48))
     fitted = RankCSELoss(tiny_model, **ALONE, matching_weight=1.0, teacher_projection=torch.eye(40, WIDTH))
-    with pytest.raises(ValueError, match="score vectors 48 .*teacher_projection is for 40"):
+    with pytest.raises(ValueError, match=r"score vectors 48 .*teacher_projection is for 40"):
         fitted(batch, unit_vectors(N, 48))
     for wrong in (torch.eye(WIDTH, 40), torch.eye(WIDTH).long(), torch.ones(WIDTH)):
-        with pytest.raises(ValueError, match="teacher_projection must be a float tensor .*student's d = 32"):
+        with pytest.raises(ValueError, match=r"teacher_projection must be a float tensor .*student's d = 32"):
             RankCSELoss(tiny_model, matching_weight=1.0, teacher_projection=wrong)
     with pytest.raises(ValueError, match="matching_weight is 0"):
         RankCSELoss(tiny_model, teacher_projection=torch.eye(WIDTH))

@@ -149,7 +149,7 @@ def test_errors(tiny_model: SentenceTransformer, sentences: list[str]) -> None:
         fit_teacher_projection(tiny_model, data.remove_columns("label"))
     with pytest.raises(ValueError, match="sample_size must be at least the student's 32 dimensions, but got 5"):
         fit_teacher_projection(tiny_model, data, sample_size=5)
-    lists = Dataset.from_dict({name: sentences for name in "abcd"} | {"label": np.ones((len(sentences), 3)).tolist()})
+    lists = Dataset.from_dict(dict.fromkeys("abcd", sentences) | {"label": np.ones((len(sentences), 3)).tolist()})
     with pytest.raises(ValueError, match="explicit scores of lists"):
         fit_teacher_projection(tiny_model, lists)
     with torch.no_grad():

@@ -28,6 +28,8 @@ COSINE_TEACHER_TEMPERATURE = 0.025
 GRADE_TEACHER_TEMPERATURE = 1.0
 # Below it, one grade more makes a candidate e^5 times as likely, and the others count for nothing.
 SHARP_FOR_GRADES = 0.2
+# Layers of the teacher itself have a mean cosine of 0.55 with it before any training, unrelated models of 0.
+UNRELATED = 0.1
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,8 @@ class RankingLoss(nn.Module):
     ``self.model`` is at top level, where the trainer swaps in the wrapped model; the teachers are in no module, so
     that they are in no ``parameters()``, ``state_dict()``, optimizer or checkpoint and are never taken for the student.
     """
+
+    teacher_projection: Tensor | None
 
     def __init__(
         self,
@@ -109,7 +113,7 @@ class RankingLoss(nn.Module):
         fixed = None if teacher_projection is None else teacher_projection.detach()
         self.register_buffer("teacher_projection", fixed, persistent=False)
         self.gather_across_devices = gather_across_devices
-        self._scale_questioned = self._sharing_questioned = False
+        self._scale_questioned = self._sharing_questioned = self._space_questioned = False
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor | LossParts:
         columns = list(sentence_features)
@@ -283,7 +287,19 @@ class RankingLoss(nn.Module):
             return {}
         width = embedding_width(unwrap(self.model))
         value = matching(self.matching_weight, embeddings, teacher, width, self.teacher_projection)
-        return {} if value is None else {"matching": value}
+        if value is None:
+            return {}
+        if self.model.training and not self._space_questioned:
+            self._space_questioned = True
+            cosine = 1 - value.item() / self.matching_weight
+            if self.teacher_projection is None and cosine < UNRELATED:
+                logger.warning(
+                    "The student's embeddings and the score vectors are of one width, but not of one space (mean "
+                    "cosine %.2f in the first batch): matching them would undo what the student knows. Pass "
+                    "teacher_projection=fit_teacher_projection(model, train_dataset).",
+                    cosine,
+                )
+        return {"matching": value}
 
     def _counts(self, lists: InBatchLists | ExplicitLists, terms: Terms) -> dict[TermName, Tensor]:
         """The number of lists that each term's sum is to be divided by."""
