@@ -50,6 +50,7 @@ def fit_teacher_projection(
         D = d and the score vectors lie in the student's space as they are, because it was made of the teacher.
 
     Raises:
+        TypeError: If ``dataset`` is no ``datasets.Dataset``.
         ValueError: If the dataset has no rows or no score vectors, ``sample_size`` is less than the student's width, or
             the student's embeddings are not finite.
 
@@ -65,6 +66,11 @@ def fit_teacher_projection(
                 model, matching_weight=20, teacher_projection=fit_teacher_projection(model, train_dataset)
             )
     """
+    if not isinstance(dataset, Dataset):
+        raise TypeError(
+            f"Expected a datasets.Dataset of texts and score vectors, but got {type(dataset).__name__}: of a stream take "
+            "a sample, Dataset.from_list(list(stream.take(4096))), and of a dictionary of datasets one."
+        )
     columns = [name for name in dataset.column_names if name != "label"]
     if "label" not in dataset.column_names or not columns or len(dataset) == 0:
         raise ValueError(
