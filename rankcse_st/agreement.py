@@ -72,6 +72,11 @@ class AgreementReport:
         return [k for k, teacher in enumerate(self.teachers) if teacher.flag]
 
     @property
+    def narrow(self) -> list[int]:
+        """Positions of the teachers whose scores hardly differ."""
+        return [k for k, spread in enumerate(self.spreads) if _too_narrow(spread, self.spreads)]
+
+    @property
     def undecided(self) -> bool:
         """Whether no two of the teachers agree, so that nothing says which of them is right."""
         # One that is left over because the rest hardly differ is borne out by those of them that rank as it does.

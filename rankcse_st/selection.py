@@ -26,7 +26,8 @@ class TeacherSelection:
     Args:
         ensemble: All candidates with the weights chosen, 0 for those that were dropped; what was loaded stays loaded.
         agreement: How the candidates agree on unlabelled sentences.
-        choice: What was measured on graded pairs; None where there were none.
+        choice: What was measured on graded pairs, of all candidates but those whose scores hardly differ; None where
+            there were no pairs.
     """
 
     ensemble: TeacherEnsemble
@@ -82,7 +83,8 @@ def select_teachers(
     With graded pairs, the weights are those with which the ensemble ranks the pairs best, and a teacher that does not
     help on held-out pairs has weight 0: see :func:`~rankcse_st.weighting.choose_weights`. Without, the teachers are put
     on one scale (weights in proportion to 1 / spread of their scores), the odd one out is flagged, and one whose scores
-    have nothing to do with the others' has weight 0: see :func:`~rankcse_st.agreement.agreement_report`.
+    have nothing to do with the others' has weight 0: see :func:`~rankcse_st.agreement.agreement_report`. Either way, a
+    teacher whose scores hardly differ has weight 0: it could be heard only in an ensemble that says nothing.
 
     Weights sum to 1, so the ensemble's scores have another spread than a single teacher's: look at the teacher
     temperature again.
@@ -154,10 +156,19 @@ def select_teachers(
             )
         weights, choice = report.calibrated_weights(drop_flagged=drop_flagged), None
     else:
+        # However well they rank: an ensemble in which they are heard has scores that hardly differ, too.
+        heard = [k for k in range(len(names)) if k not in report.narrow]
         choice = choose_weights(
-            embeddings, *graded, names=names, folds=folds, standard_errors=standard_errors, seed=seed
+            [embeddings[k] for k in heard],
+            *graded,
+            names=[names[k] for k in heard],
+            folds=folds,
+            standard_errors=standard_errors,
+            seed=seed,
         )
-        weights = choice.weights
+        weights = [0.0] * len(names)
+        for k, weight in zip(heard, choice.weights, strict=True):
+            weights[k] = weight
     return TeacherSelection(ensemble.with_weights(weights), report, choice)
 
 

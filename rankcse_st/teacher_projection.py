@@ -68,8 +68,8 @@ def fit_teacher_projection(
     """
     if not isinstance(dataset, Dataset):
         raise TypeError(
-            f"Expected a datasets.Dataset of texts and score vectors, but got {type(dataset).__name__}: of a stream take "
-            "a sample, Dataset.from_list(list(stream.take(4096))), and of a dictionary of datasets one."
+            f"Expected a datasets.Dataset of texts and score vectors, but got {type(dataset).__name__}: of a stream "
+            "take a sample, Dataset.from_list(list(stream.take(4096))), and of a dictionary of datasets one."
         )
     columns = [name for name in dataset.column_names if name != "label"]
     if "label" not in dataset.column_names or not columns or len(dataset) == 0:

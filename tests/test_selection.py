@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
+from torch import nn
 
 from rankcse_st.agreement import agreement_report
 from rankcse_st.selection import select_teachers
@@ -386,6 +388,26 @@ class TestSelectTeachers:
         both = select_teachers(teachers, sentences[:20], pairs=graded[0], scores=graded[1])
         assert both.weights == chosen.weights
         assert both.agreement.sentences == 20
+
+    def test_scores_that_hardly_differ_are_not_chosen_by_grades(
+        self, candidates: list[SentenceTransformer], graded: tuple[list[list[str]], list[float]]
+    ) -> None:
+        """All the weight for a teacher that ranks best by its fifth digit, and students that are taught nothing."""
+        shift = Dense(48, 48, activation_function=nn.Identity(), init_weight=torch.eye(48), init_bias=torch.ones(48))
+        narrow = SentenceTransformer(modules=[*candidates[0], Normalize(), shift], device="cpu")
+        with torch.no_grad():
+            shift.linear.bias *= 5
+        teachers = [narrow, Teacher(candidates[0], max_seq_length=8)]
+        chosen = select_teachers(teachers, pairs=graded[0], scores=graded[1])
+        assert chosen.weights == [0.0, 1.0]
+        assert len(chosen.choice.teachers) == 1
+        assert "hardly differ" in str(chosen)
+        alone = choose_weights(
+            [one.numpy() for one in chosen.ensemble.encode_each([text for pair in graded[0] for text in pair])],
+            np.arange(2 * len(graded[0])).reshape(-1, 2),
+            graded[1],
+        )
+        assert alone.weights[0] > 0.9
 
     def test_without_grades(
         self, candidates: list[SentenceTransformer], sentences: list[str], monkeypatch: pytest.MonkeyPatch

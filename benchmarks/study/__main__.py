@@ -14,7 +14,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import typer
 
 from benchmarks.study.report import by_row, table, write_report
-from benchmarks.study.runs import START, Rates, Run, grid, read_rates, search
+from benchmarks.study.runs import PROJECTION_RATE, START, Rates, Run, grid, read_rates, search
 from benchmarks.study.suites import SUITES
 
 app = typer.Typer(add_completion=False, help=__doc__)
@@ -64,6 +64,9 @@ def run(
         "sentences": sentences,
     }
     changed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    if student is not None:
+        # It may be of another width than its teacher; where it is not, there is no projection that this could act on.
+        changed["projection_rate"] = PROJECTION_RATE
     # By key, for what were several seeds of one row are one run under one seed.
     runs = list({run.key: run for run in (replace(run, **changed) for run in SUITES[suite](rates))}.values())
     runs = [one for one in runs if only is None or only in one.label]
