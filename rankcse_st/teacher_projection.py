@@ -25,7 +25,7 @@ def fit_teacher_projection(
     model: SentenceTransformer,
     dataset: Dataset,
     *,
-    sample_size: int = 4096,
+    sample_size: int = 8192,
     batch_size: int = 64,
     seed: int = 0,
 ) -> Tensor | None:
@@ -69,7 +69,7 @@ def fit_teacher_projection(
     if not isinstance(dataset, Dataset):
         raise TypeError(
             f"Expected a datasets.Dataset of texts and score vectors, but got {type(dataset).__name__}: of a stream "
-            "take a sample, Dataset.from_list(list(stream.take(4096))), and of a dictionary of datasets one."
+            "take a sample, Dataset.from_list(list(stream.take(8192))), and of a dictionary of datasets one."
         )
     columns = [name for name in dataset.column_names if name != "label"]
     if "label" not in dataset.column_names or not columns or len(dataset) == 0:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, Transformer
 from torch import nn
+
+SIF = 1e-4
 
 
 def keep_layers(name: str, layers: Sequence[int]) -> SentenceTransformer:
@@ -27,12 +29,13 @@ def keep_layers(name: str, layers: Sequence[int]) -> SentenceTransformer:
 def static_student(name: str, *, batch_size: int = 2048) -> SentenceTransformer:
     """A ``StaticEmbedding`` whose table is what the teacher makes of each token by itself.
 
-    Tokens are weighted by the logarithm of their rank, so that frequent ones, which come first in a WordPiece
-    vocabulary and say little, count less in the mean over a sentence.
+    Frequent tokens say little and count less in the mean over a sentence: they are weighted as SIF does (Arora et al.
+    2017, a = 1e-4), by frequencies after Zipf's law, for a WordPiece vocabulary begins with the frequent ones.
     """
     teacher = SentenceTransformer(name, device="cpu")
     tokenizer = teacher.tokenizer
-    encoder = nn.Sequential(*(module for module in teacher if isinstance(module, (Transformer, Pooling, Normalize))))
+    # Without its Normalize: what it makes of a token that says little is short.
+    encoder = nn.Sequential(*(module for module in teacher if isinstance(module, (Transformer, Pooling))))
     start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
     rows = []
     with torch.inference_mode():
@@ -41,7 +44,8 @@ def static_student(name: str, *, batch_size: int = 2048) -> SentenceTransformer:
             features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
             rows.append(encoder(features)["sentence_embedding"])
     table = torch.cat(rows)
-    table = table - table.mean(0)
-    table = table / table.norm(dim=1, keepdim=True) * torch.log1p(torch.arange(len(table)))[:, None]
+    frequencies = 1 / torch.arange(1, len(table) + 1)
+    frequencies /= frequencies.sum()
+    table = (table - table.mean(0)) * (SIF / (SIF + frequencies))[:, None]
     table[tokenizer.all_special_ids] = 0
     return SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=table)], device="cpu")

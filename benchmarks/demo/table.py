@@ -19,8 +19,9 @@ LABELS = {
     "layers3": "3 of its 6 layers, as cut",
     "layers3-simcse": "3 layers, SimCSE alone",
     "layers3-rankcse": "3 layers, RankCSE",
+    "layers3-default": "3 layers, ranking and matching",
     "static": "StaticEmbedding, as made",
-    "static-distillation": "StaticEmbedding, distillation",
+    "static-default": "StaticEmbedding, ranking and matching",
 }
 
 
@@ -56,7 +57,8 @@ def markdown(summary: dict[str, Any]) -> str:
         "*agreement*: Spearman correlation between the rankings of the held-out sentences by model and teacher; "
         "*top-10*: overlap of their ten best; *pairs*: Spearman correlation with the grades of "
         f"[{summary['pairs']} sentence pairs](benchmarks/demo/pairs.jsonl) written for this project; all x 100. One "
-        "run with one seed, so differences of a point or so may be chance. Raw numbers, options and times: "
+        "run with one seed, so differences of a point or so may be chance. *RankCSE* is the paper's loss, *ranking and "
+        "matching* what `rankcse-st train` does by default. Raw numbers, options and times: "
         "[demo.json](benchmarks/demo/results/demo.json).",
         "",
     ]
