@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Router
 from torch import Tensor
 from torch.nn import functional as F
 
 from rankcse_st.evaluation._base import undisturbed
 from rankcse_st.losses.labels import TeacherVectors, read_labels
+from rankcse_st.losses.matching import correlation
 from rankcse_st.student import embedding_width, untruncated
+from rankcse_st.texts import check_texts
 
 __all__ = ["fit_teacher_projection"]
 
 
-# Of what the best rotation would bring, the share that makes it one space. Layers of the teacher itself have 0.8 before
-# any training, unrelated models of one width 0.
+# Correlation of embeddings and score vectors from which on they are of one space. Some layers of a teacher with its last
+# among them have 0.6 to 0.9 before any training, its first ones 0.4 to 0.5, unrelated models 0.
 _ONE_SPACE = 0.5
 
 
@@ -25,6 +30,8 @@ def fit_teacher_projection(
     model: SentenceTransformer,
     dataset: Dataset,
     *,
+    prompts: str | Mapping[str, str] | None = None,
+    router_mapping: Mapping[str, str] | None = None,
     sample_size: int = 8192,
     batch_size: int = 64,
     seed: int = 0,
@@ -41,6 +48,8 @@ def fit_teacher_projection(
         model: The student, before training.
         dataset: Text columns and, as ``label``, score vectors, ``(D,)`` or one for each of C text columns, as
             :class:`~rankcse_st.TeacherScoreDataset` makes it.
+        prompts: Those of the training arguments: one for all text columns, or one for each by its name.
+        router_mapping: That of the training arguments, for a student with a ``Router``.
         sample_size: How many rows it is fitted on; all of a smaller dataset.
         batch_size: How many texts the student encodes at once.
         seed: Seed of the sample.
@@ -50,9 +59,9 @@ def fit_teacher_projection(
         D = d and the score vectors lie in the student's space as they are, because it was made of the teacher.
 
     Raises:
-        TypeError: If ``dataset`` is no ``datasets.Dataset``.
-        ValueError: If the dataset has no rows or no score vectors, ``sample_size`` is less than the student's width, or
-            the student's embeddings are not finite.
+        TypeError: If ``dataset`` is no ``datasets.Dataset``, or its texts are not strings.
+        ValueError: If the dataset has no rows or no score vectors, texts are blank, ``sample_size`` is less than the
+            student's width, a student with a ``Router`` has no ``router_mapping``, or its embeddings are not finite.
 
     References:
         - Orthogonal Procrustes: Schönemann 1966, https://doi.org/10.1007/BF02289451
@@ -77,19 +86,36 @@ def fit_teacher_projection(
             f"Expected rows of texts and a label column of score vectors, but got {len(dataset)} rows of "
             f"{dataset.column_names}. TeacherScoreDataset attaches them."
         )
+    routes = dict(router_mapping or {})
+    if any(isinstance(module, Router) for module in model.modules()) and not set(columns) <= set(routes):
+        raise ValueError(
+            f"The student has a Router: give router_mapping for the columns {columns}, as for the trainer, but "
+            f"got {router_mapping}."
+        )
     width = embedding_width(model)
-    if sample_size < min(width or 1, len(dataset)):
-        raise ValueError(f"sample_size must be at least the student's {width} dimensions, but got {sample_size}.")
+    if not isinstance(sample_size, int) or sample_size < min(width or 1, len(dataset)):
+        raise ValueError(
+            f"sample_size must be an integer of at least the student's {width} dimensions, but got {sample_size!r}."
+        )
     rows = np.sort(np.random.default_rng(seed).permutation(len(dataset))[:sample_size])
     labels = dataset.with_format("torch", columns=["label"])[rows]["label"]
+    if not isinstance(labels, Tensor):
+        raise ValueError("The label column must hold numbers, as many in each row: score vectors.")
     teacher = read_labels(labels, batch_size=len(rows), columns=len(columns), normalize=True)
     if not isinstance(teacher, TeacherVectors):
         raise ValueError("Embeddings are matched with score vectors, but the labels are explicit scores of lists.")
     texts = dataset.select_columns(columns).with_format(None)[rows]
     with undisturbed(model), untruncated(model):
-        # As in training: without the prompt that the model may put before what it encodes.
         embeddings = [
-            model.encode(texts[name], prompt="", batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False)
+            model.encode(
+                check_texts(texts[name], f"texts of the column {name!r}"),
+                # As in training: no prompt but those of the arguments, whatever the model puts before what it encodes.
+                prompt=prompts if isinstance(prompts, str) else (prompts or {}).get(name, ""),
+                batch_size=batch_size,
+                convert_to_tensor=True,
+                show_progress_bar=False,
+                **({"task": routes[name]} if name in routes else {}),
+            )
             for name in columns
         ]
     student = F.normalize(torch.stack(embeddings, dim=1).flatten(0, 1).double().cpu(), dim=1)
@@ -100,13 +126,10 @@ def fit_teacher_projection(
 
 def _fit(vectors: Tensor, student: Tensor) -> Tensor | None:
     """The projection ``(D, d)`` of unit vectors ``(n, D)`` to unit embeddings ``(n, d)``, if one is needed."""
-    products = vectors.T @ student
-    if products.shape[0] == products.shape[1]:
-        best = torch.linalg.svdvals(products).sum()
-        if products.trace() >= _ONE_SPACE * best:
-            return None
+    if vectors.shape == student.shape and correlation(vectors, student) >= _ONE_SPACE:
+        return None
     # Not centred, as it is products of the vectors themselves that are to be kept.
     basis = torch.linalg.eigh(vectors.T @ vectors).eigenvectors.flip(1)[:, : student.shape[1]]
-    left, _, right = torch.linalg.svd(basis.T @ products, full_matrices=False)
+    left, _, right = torch.linalg.svd(basis.T @ vectors.T @ student, full_matrices=False)
     projection: Tensor = basis @ left @ right
     return projection.float()

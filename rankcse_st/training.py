@@ -127,6 +127,11 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, but got {value}.")
+        if self.matching_weight and self.projection_head:
+            raise ValueError(
+                "Embeddings are matched with the teachers', but a projection head hides the student's own while it "
+                "trains: leave projection_head or matching_weight out."
+            )
         if self.bf16 and self.fp16:
             raise ValueError("bf16 and fp16 exclude each other: choose one.")
         if self.eval_steps is not None and self.save_steps not in (None, self.eval_steps):

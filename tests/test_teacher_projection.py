@@ -12,9 +12,11 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Router
 from torch import Tensor
 
 from rankcse_st import RankCSELoss, TeacherScoreDataset, fit_teacher_projection
+from rankcse_st.losses.matching import correlation
 from rankcse_st.teacher_projection import _fit
 
 WIDTH = 32
@@ -70,8 +72,10 @@ def test_dimensions_that_hold_most_are_kept() -> None:
 def test_none_where_it_is_one_space(tiny_model: SentenceTransformer, sentences: list[str]) -> None:
     """A student cut from its teacher turned away from it; one of the same width but another space left as it is."""
     own = tiny_model.encode(sentences, normalize_embeddings=True, convert_to_tensor=True)
-    noise = 0.7 * unit_vectors(*own.shape)
+    centred = own - own.mean(0)
+    noise = centred.norm(dim=1, keepdim=True) * unit_vectors(*own.shape)
     near = torch.nn.functional.normalize(own + noise, dim=1)
+    assert 0.5 < correlation(near, own) < 0.8
     assert fit_teacher_projection(tiny_model, scored(sentences, near)) is None
     turned = scored(sentences, near.double() @ rotation(WIDTH))
     projection = fit_teacher_projection(tiny_model, turned)
@@ -85,6 +89,17 @@ def test_none_where_it_is_one_space(tiny_model: SentenceTransformer, sentences: 
         for one in (None, projection)
     )
     assert after < 0.5 * before
+
+
+def test_one_direction_in_common_is_no_common_space() -> None:
+    """Anisotropic embeddings of another model, which all point one way as the student's do, taken for the student's."""
+    common = 2 * unit_vectors(1, WIDTH, seed=9)
+    student, other = (
+        torch.nn.functional.normalize(unit_vectors(300, WIDTH, seed=seed) + common, dim=1).double() for seed in (1, 2)
+    )
+    assert (student * other).sum(1).mean() > 0.7
+    assert _fit(other, student) is not None
+    assert _fit(student + 0.1 * other, student) is None
 
 
 def test_sample_of_every_column_and_none_of_the_model_is_changed(
@@ -118,6 +133,30 @@ def test_sample_of_every_column_and_none_of_the_model_is_changed(
     assert anchors < 0.999 * best
 
 
+def test_columns_are_read_as_in_training(
+    make_tiny_model: Callable[..., SentenceTransformer], sentences: list[str]
+) -> None:
+    """A projection fitted on one route of the student, or without the prompts, and used on others."""
+    query, document = make_tiny_model(seed=1), make_tiny_model(seed=2)
+    routed = SentenceTransformer(
+        modules=[Router.for_query_document(query_modules=[*query], document_modules=[*document])], device="cpu"
+    )
+    vectors = unit_vectors(40, 2, 48)
+    pairs = Dataset.from_dict({"anchor": sentences[:40], "positive": sentences[5:45], "label": vectors.tolist()})
+    with pytest.raises(ValueError, match=r"has a Router: give router_mapping for the columns \['anchor', 'positive'\]"):
+        fit_teacher_projection(routed, pairs, router_mapping={"anchor": "query"})
+    found = fit_teacher_projection(routed, pairs, router_mapping={"anchor": "query", "positive": "document"})
+    student = torch.stack(
+        [torch.tensor(query.encode(sentences[:40])), torch.tensor(document.encode(sentences[5:45]))], dim=1
+    ).flatten(0, 1)
+    student = torch.nn.functional.normalize(student.double(), dim=1)
+    torch.testing.assert_close(found, _fit(vectors.flatten(0, 1).double(), student), atol=1e-3, rtol=0)
+    plain = pairs.remove_columns(["positive", "label"]).add_column("label", vectors[:, 0].tolist())
+    prompted = [fit_teacher_projection(query, plain, prompts=prompt) for prompt in ("", "Anna: ", {"anchor": "Anna: "})]
+    assert torch.equal(prompted[1], prompted[2])
+    assert not torch.allclose(prompted[0], prompted[1], atol=1e-2)
+
+
 def test_sample(tiny_model: SentenceTransformer, sentences: list[str]) -> None:
     """A corpus of millions encoded for a projection, or its first lines taken for the whole of it."""
     data = scored(sentences, unit_vectors(len(sentences), 40))
@@ -149,8 +188,16 @@ def test_errors(tiny_model: SentenceTransformer, sentences: list[str]) -> None:
         fit_teacher_projection(tiny_model, data.select([]))
     with pytest.raises(ValueError, match="label column of score vectors"):
         fit_teacher_projection(tiny_model, data.remove_columns("label"))
-    with pytest.raises(ValueError, match="sample_size must be at least the student's 32 dimensions, but got 5"):
+    with pytest.raises(
+        ValueError, match="sample_size must be an integer of at least the student's 32 dimensions, but got 5"
+    ):
         fit_teacher_projection(tiny_model, data, sample_size=5)
+    ragged = Dataset.from_dict({"sentence": ["a", "b"], "label": [[1.0], [0.5, 0.5]]})
+    with pytest.raises(ValueError, match="numbers, as many in each row"):
+        fit_teacher_projection(tiny_model, ragged)
+    ids = {"sentence": sentences[:40], "id": list(range(40)), "label": unit_vectors(40, 2, 40).tolist()}
+    with pytest.raises(TypeError, match="texts of the column 'id' must be a string"):
+        fit_teacher_projection(tiny_model, Dataset.from_dict(ids))
     lists = Dataset.from_dict(dict.fromkeys("abcd", sentences) | {"label": np.ones((len(sentences), 3)).tolist()})
     with pytest.raises(ValueError, match="explicit scores of lists"):
         fit_teacher_projection(tiny_model, lists)

@@ -33,7 +33,6 @@ def resolved(**options: Any) -> tuple[Any, ...]:
         ({"loss": "distillation"}, (0.1, 0.1, 20.0)),
         # Not the student's own embeddings would be matched.
         ({"projection_head": True}, (0.1, 0.1, 0.0)),
-        ({"projection_head": True, "matching_weight": 3.0}, (0.1, 0.1, 3.0)),
         ({"contrastive_weight": 1.0, "distillation_weight": 0.0}, (0.1, 0.1, 0.0)),
         # Not measured.
         ({"method": "listmle"}, PAPER),
@@ -61,6 +60,8 @@ def test_matching_is_refused_where_nothing_could_act(tiny_model: SentenceTransfo
     without = TrainingOptions(student="x", matching_weight=2.0, loss="simcse")
     with pytest.raises(ValueError, match="matching_weight goes with distillation"):
         build_loss(without, tiny_model, scored(sentences))
+    with pytest.raises(ValueError, match="projection head hides"):
+        TrainingOptions(student="x", matching_weight=2.0, projection_head=True)
     for weight in (-1.0, float("nan")):
         with pytest.raises(ValueError, match="matching_weight must be finite and not negative"):
             TrainingOptions(student="x", matching_weight=weight)

@@ -16,7 +16,7 @@ from rankcse_st.losses.explicit import ExplicitLists
 from rankcse_st.losses.gather import check_equal_batches, mean_over_processes
 from rankcse_st.losses.in_batch import InBatchLists
 from rankcse_st.losses.labels import LabelForm, TeacherScores, TeacherVectors, read_labels, undo_truncation
-from rankcse_st.losses.matching import check_matching, matching
+from rankcse_st.losses.matching import Matching, check_matching, correlation
 from rankcse_st.losses.parts import LossParts
 from rankcse_st.losses.terms import TermName, Terms
 from rankcse_st.student import embedding_width, unwrap
@@ -28,8 +28,9 @@ COSINE_TEACHER_TEMPERATURE = 0.025
 GRADE_TEACHER_TEMPERATURE = 1.0
 # Below it, one grade more makes a candidate e^5 times as likely, and the others count for nothing.
 SHARP_FOR_GRADES = 0.2
-# Layers of the teacher itself have a mean cosine of 0.55 with it before any training, unrelated models of 0.
+# Correlation of embeddings and score vectors; layers of the teacher itself have 0.4 to 0.9 before any training.
 UNRELATED = 0.1
+FEWEST_TO_CORRELATE = 16
 
 logger = logging.getLogger(__name__)
 
@@ -285,21 +286,22 @@ class RankingLoss(nn.Module):
         """The part of embedding matching, where it is on."""
         if not self.matching_weight:
             return {}
-        width = embedding_width(unwrap(self.model))
-        value = matching(self.matching_weight, embeddings, teacher, width, self.teacher_projection)
-        if value is None:
+        matched = Matching.of(embeddings, teacher, embedding_width(unwrap(self.model)), self.teacher_projection)
+        if matched is None:
             return {}
-        if self.model.training and not self._space_questioned:
+        if self.model.training and not self._space_questioned and len(matched.targets) >= FEWEST_TO_CORRELATE:
             self._space_questioned = True
-            cosine = 1 - value.item() / self.matching_weight
-            if self.teacher_projection is None and cosine < UNRELATED:
+            with torch.no_grad():
+                found = correlation(*matched).item()
+            if found < UNRELATED:
                 logger.warning(
-                    "The student's embeddings and the score vectors are of one width, but not of one space (mean "
-                    "cosine %.2f in the first batch): matching them would undo what the student knows. Pass "
-                    "teacher_projection=fit_teacher_projection(model, train_dataset).",
-                    cosine,
+                    "The student's embeddings and the score vectors%s are not of one space (correlation %.2f in the "
+                    "first batch): matching them would undo what the student knows. Pass "
+                    "teacher_projection=fit_teacher_projection(model, train_dataset), of this student and dataset.",
+                    "" if self.teacher_projection is None else ", as teacher_projection brings them,",
+                    found,
                 )
-        return {"matching": value}
+        return {"matching": self.matching_weight * matched.loss()}
 
     def _counts(self, lists: InBatchLists | ExplicitLists, terms: Terms) -> dict[TermName, Tensor]:
         """The number of lists that each term's sum is to be divided by."""
