@@ -21,7 +21,7 @@ from rankcse_st.texts import check_texts
 __all__ = ["fit_teacher_projection"]
 
 
-# Correlation of embeddings and score vectors from which on they are of one space. Some layers of a teacher with its last
+# Correlation of embeddings and score vectors from which on they are of one space. Layers of a teacher with its last
 # among them have 0.6 to 0.9 before any training, its first ones 0.4 to 0.5, unrelated models 0.
 _ONE_SPACE = 0.5
 
