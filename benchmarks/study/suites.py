@@ -142,6 +142,7 @@ def projection(rates: Rates) -> Iterator[Run]:
         yield Run("projection", label, "EmbedDistill", learning_rate=3e-4, projection_rate=rate, **common)
     for name in ("ListNet at 0.1", FITTED):
         yield _run("projection", name, rates, **common)
+    yield _run("projection", FITTED, rates, label="ListNet at 0.1 + 5 x fitted matching", matching=5.0, **common)
     # A teacher of the student's width, whose space is not the student's.
     turned = {"turned": True, "sentences": 4096, "seed": 0, "dev_only": True}
     both = _run("projection", _BOTH, rates, **turned)
