@@ -20,7 +20,6 @@ from rankcse_st.texts import check_texts
 
 __all__ = ["fit_teacher_projection"]
 
-
 # Correlation of embeddings and score vectors from which on they are of one space. Layers of a teacher with its last
 # among them have 0.6 to 0.9 before any training, its first ones 0.4 to 0.5, unrelated models 0.
 _ONE_SPACE = 0.5
@@ -35,6 +34,7 @@ def fit_teacher_projection(
     sample_size: int = 8192,
     batch_size: int = 64,
     seed: int = 0,
+    show_progress_bar: bool = True,
 ) -> Tensor | None:
     """The fixed projection by which score vectors are matched with a student of another width or another space.
 
@@ -53,6 +53,7 @@ def fit_teacher_projection(
         sample_size: How many rows it is fitted on; all of a smaller dataset.
         batch_size: How many texts the student encodes at once.
         seed: Seed of the sample.
+        show_progress_bar: Whether to show one.
 
     Returns:
         The ``teacher_projection`` of :class:`~rankcse_st.RankCSELoss`: ``(D, d)`` in float32 on the CPU, or None where
@@ -113,7 +114,7 @@ def fit_teacher_projection(
                 prompt=prompts if isinstance(prompts, str) else (prompts or {}).get(name, ""),
                 batch_size=batch_size,
                 convert_to_tensor=True,
-                show_progress_bar=False,
+                show_progress_bar=show_progress_bar,
                 **({"task": routes[name]} if name in routes else {}),
             )
             for name in columns

@@ -119,7 +119,7 @@ def make_loss(run: Run, model: SentenceTransformer, dataset: Dataset) -> nn.Modu
         distillation_weight=run.distillation,
         views=run.views,
         matching_weight=run.matching if run.fitted or same_width else 0.0,
-        teacher_projection=fit_teacher_projection(model, dataset) if run.fitted else None,
+        teacher_projection=fit_teacher_projection(model, dataset, show_progress_bar=False) if run.fitted else None,
     )
     learned = run.matching and not (run.fitted or same_width)
     return RankingAndMatching(ranking, matching, run.matching) if learned else ranking

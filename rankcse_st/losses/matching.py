@@ -96,10 +96,11 @@ class Matching(NamedTuple):
 
 
 def correlation(first: Tensor, second: Tensor) -> Tensor:
-    """How far two sets of vectors (N, d) of the same texts go together, dimension by dimension: -1 to 1.
+    """How far the directions of two sets of vectors (N, d) of the same texts go together, by dimension: -1 to 1.
 
     Centred, as sharing the direction in which all of the vectors point says nothing of the texts.
     """
+    first, second = F.normalize(first, dim=-1), F.normalize(second, dim=-1)
     first, second = first - first.mean(dim=0), second - second.mean(dim=0)
     found: Tensor = (first * second).sum() / (first.norm() * second.norm()).clamp(min=1e-12)
     return found
