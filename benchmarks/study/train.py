@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -125,19 +126,30 @@ def make_loss(run: Run, model: SentenceTransformer, dataset: Dataset) -> nn.Modu
     return RankingAndMatching(ranking, matching, run.matching) if learned else ranking
 
 
+def _rate_of_projection(run: Run, loss: nn.Module) -> dict[str, float]:
+    """Where there is one to be learned; the trainer refuses a rate of what is not there."""
+    pattern = r"(^|\.)projection\."
+    learned = any(re.search(pattern, name) for name, _ in loss.named_parameters())
+    return {pattern: run.projection_rate} if learned and run.projection_rate is not None else {}
+
+
 def train(run: Run, model: SentenceTransformer, dataset: Dataset) -> dict[str, Any]:
     """Train the student in place.
 
     Returns:
         Steps, wall and processor seconds of training alone, and the loss over training.
     """
+    if has_length(model):
+        model.max_seq_length = run.max_seq_length
+    started = time.perf_counter(), time.process_time()
+    loss = make_loss(run, model, dataset)
     with tempfile.TemporaryDirectory() as folder:
         args = SentenceTransformerTrainingArguments(
             output_dir=folder,
             num_train_epochs=run.epochs,
             per_device_train_batch_size=run.batch_size,
             learning_rate=run.learning_rate,
-            learning_rate_mapping={} if run.projection_rate is None else {r"(^|\.)projection\.": run.projection_rate},
+            learning_rate_mapping=_rate_of_projection(run, loss),
             warmup_steps=0.1,
             dataloader_drop_last=True,
             seed=run.seed,
@@ -149,14 +161,11 @@ def train(run: Run, model: SentenceTransformer, dataset: Dataset) -> dict[str, A
             if run.group_size > 1
             else "batch_sampler",
         )
-        if has_length(model):
-            model.max_seq_length = run.max_seq_length
-        started = time.perf_counter(), time.process_time()
         trainer = SentenceTransformerTrainer(
             model=model,
             args=args,
             train_dataset=dataset,
-            loss=make_loss(run, model, dataset),
+            loss=loss,
             callbacks=[SetSamplerEpoch()],
         )
         trainer.train()
