@@ -24,7 +24,7 @@ from benchmarks.study import case_study, differences, execute, scores
 from benchmarks.study.report import by_row, write_report
 from benchmarks.study.runs import LEARNING_RATES, METHODS, START, Run, grid, read_rates, search
 from benchmarks.study.scores import TEST_SETS, Embedded
-from benchmarks.study.suites import DIFFERENCES, SUITES, core
+from benchmarks.study.suites import DIFFERENCES, SUITES, core, with_student
 from benchmarks.study.train import RankingAndMatching, make_loss
 from rankcse_st import RankCSELoss
 from tests.conftest import SENTENCES
@@ -50,6 +50,14 @@ def test_rates_are_those_of_the_teacher() -> None:
         assert run.learning_rate == (0.5 if "mpnet" in run.teachers else 0.25)
         assert ("mpnet" in run.label) == ("mpnet" in run.teachers)
     assert {run.teachers for run in grid("minilm-3 from mpnet")} == {("mpnet",)}
+
+
+def test_another_student_is_matched_in_its_own_space() -> None:
+    """A student of another width matched by a projection that was to be learned in a few steps."""
+    for run in core(RATES):
+        changed = with_student(run, "other")
+        assert changed.student == "other"
+        assert changed.fitted == (run.label == "ListNet at 0.1 + EmbedDistill") == ("fitted" in changed.label)
 
 
 def test_rows_that_are_compared_exist() -> None:

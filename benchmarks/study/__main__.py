@@ -14,8 +14,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import typer
 
 from benchmarks.study.report import by_row, table, write_report
-from benchmarks.study.runs import PROJECTION_RATE, START, Rates, Run, grid, read_rates, search
-from benchmarks.study.suites import SUITES
+from benchmarks.study.runs import START, Rates, Run, grid, read_rates, search
+from benchmarks.study.suites import SUITES, with_student
 
 app = typer.Typer(add_completion=False, help=__doc__)
 RESULTS = Path(__file__).parent / "results"
@@ -57,19 +57,13 @@ def run(
     except (FileNotFoundError, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
     names = {path: _name(path) for path in (student, text) if path is not None}
-    changes = {
-        "seed": seed,
-        "student": names.get(student),
-        "text": names.get(text),
-        "sentences": sentences,
-    }
+    changes = {"seed": seed, "text": text and names[text], "sentences": sentences}
     changed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    found = (replace(run, **changed) for run in SUITES[suite](rates) if only is None or only in run.label)
     if student is not None:
-        # It may be of another width than its teacher; where it is not, there is no projection that this could act on.
-        changed["projection_rate"] = PROJECTION_RATE
+        found = (with_student(run, names[student]) for run in found)
     # By key, for what were several seeds of one row are one run under one seed.
-    runs = list({run.key: run for run in (replace(run, **changed) for run in SUITES[suite](rates))}.values())
-    runs = [one for one in runs if only is None or only in one.label]
+    runs = list({run.key: run for run in found}.values())
     executor = Executor(data, output, {"mpnet": mpnet, "model2vec": model2vec} | {v: k for k, v in names.items()})
     for one in runs:
         executor.check(one)  # All of them before the first is run.

@@ -56,6 +56,14 @@ def _run(suite: str, name: str, rates: Rates, *, student: str = "minilm-3", **se
     return Run(suite, label, student=student, learning_rate=rates[grid][name], **settings)
 
 
+def with_student(run: Run, student: str) -> Run:
+    """The run with a student that is given, of whose width and space nothing is known."""
+    run = replace(run, student=student, projection_rate=PROJECTION_RATE)
+    if not run.matching:
+        return run
+    return replace(run, label=run.label.replace("EmbedDistill", "fitted matching"), fitted=True)
+
+
 def explore(rates: Rates) -> Iterator[Run]:
     """What a ranking loss needs: temperatures, groups of neighbours, matching beside it. Development sets only."""
     common = {"sentences": 4096, "seed": 0, "dev_only": True}
