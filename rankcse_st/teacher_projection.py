@@ -60,7 +60,7 @@ def fit_teacher_projection(
         D = d and the score vectors lie in the student's space as they are, because it was made of the teacher.
 
     Raises:
-        TypeError: If ``dataset`` is no ``datasets.Dataset``, or its texts are not strings.
+        TypeError: If ``model`` is no ``SentenceTransformer``, ``dataset`` no ``datasets.Dataset``, or texts no strings.
         ValueError: If the dataset has no rows or no score vectors, texts are blank, ``sample_size`` is less than the
             student's width, a student with a ``Router`` has no ``router_mapping``, or its embeddings are not finite.
 
@@ -76,6 +76,8 @@ def fit_teacher_projection(
                 model, matching_weight=20, teacher_projection=fit_teacher_projection(model, train_dataset)
             )
     """
+    if not isinstance(model, SentenceTransformer):
+        raise TypeError(f"Expected the student, a SentenceTransformer, but got {type(model).__name__}.")
     if not isinstance(dataset, Dataset):
         raise TypeError(
             f"Expected a datasets.Dataset of texts and score vectors, but got {type(dataset).__name__}: of a stream "

@@ -214,8 +214,8 @@ def load_student(options: TrainingOptions) -> SentenceTransformer:
     if options.needs_dropout and not has_active_dropout(model):
         raise ValueError(
             f"No dropout acts in the student {options.student!r}, so that two views of a sentence are equal and the "
-            "contrastive and consistency terms mean nothing. Set the dropout (0.1 is usual), or train with the loss "
-            "'distillation', which needs one view only."
+            "contrastive and consistency terms mean nothing. Set the dropout (0.1 is usual; a StaticEmbedding has "
+            "none), or train with the loss 'distillation', which needs one view only."
         )
     return model
 

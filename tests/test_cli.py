@@ -487,7 +487,7 @@ def test_default_is_what_the_study_recommends(quick: list[Any], models: Path, tm
     assert not any("matching" in entry for entry in log_history(tmp_path / "unmatched"))
 
     succeed(*quick, "--resume", "--epochs", 2)
-    refused = run(*quick, "--resume", "--matching-weight", 5)
+    refused = run(*quick, "--resume", "--epochs", 2, "--matching-weight", 5)
     assert refused.exit_code == 2
     assert "matching_weight was 20.0, now 5.0" in " ".join(refused.output.split())
 
@@ -607,6 +607,12 @@ def test_resume_refuses_other_options_and_sentences(quick: list[Any], corpus: Pa
     assert "seed was 42, now 7" in " ".join(result.output.split())
     more = succeed(*quick, "--resume", "--epochs", 2)
     assert "checkpoint-6" in more
+    begun = (tmp_path / "out" / "rankcse_run.json").read_text()
+    fewer = run(*quick, "--resume", "--epochs", 1)
+    assert fewer.exit_code == 2
+    assert "trained for 2 epochs already, but --epochs is 1" in " ".join(fewer.output.split())
+    assert (tmp_path / "out" / "rankcse_run.json").read_text() == begun
+    quick += ["--epochs", 2]
     corpus.write_text(corpus.read_text().replace("sofa", "beach"), encoding="utf-8")
     result = run(*quick, "--resume")
     assert result.exit_code == 2
@@ -815,11 +821,11 @@ def test_train_with_automatic_weights(
         (["--weights", "auto", "--pairs", candidates / "others.jsonl"], "chosen by other pairs"),
         ([*auto, "--teacher", candidates / "fair"], "there were 3 teachers, now 4"),
     ]:
-        refused = run(*command, *arguments, "--resume")
+        refused = run(*command, *arguments, "--resume", "--epochs", 3)
         assert refused.exit_code == 2, refused.output
         assert expected in " ".join(refused.output.split())
     (folder / "rankcse_run.json").write_text(json.dumps({**record, "teacher_selection": None}))
-    refused = run(*command, *auto, "--resume")
+    refused = run(*command, *auto, "--resume", "--epochs", 3)
     assert "begun without --weights auto" in " ".join(refused.output.split())
     assert not asked.keys() & {40, 44, 48}
 

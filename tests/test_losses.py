@@ -401,6 +401,14 @@ class TestGradients:
             total(parts).backward()
             assert all((g == 0).all() for g in gradients(tiny_model).values())
 
+    @pytest.mark.parametrize(("first", "times"), [(1, 1), (4, 0)])
+    def test_batches_of_one_row_are_remarked(self, first, times, tiny_model, sentences, caplog):
+        """Prevents a training in batches of one, in which nothing is learned, from passing for one."""
+        loss = RankCSELoss(tiny_model.train())
+        for rows in (first, 1):
+            loss([features(tiny_model, sentences[:rows])], unit_vectors(rows, 48))
+        assert caplog.text.count("Raise per_device_train_batch_size") == times
+
     def test_backward_twice(self, tiny_model):
         """Prevents what is kept for the backward pass from being used up by the first one."""
         views = two_views()

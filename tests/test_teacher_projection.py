@@ -182,6 +182,8 @@ def test_compressed_and_integer_labels_are_read(tiny_model: SentenceTransformer,
 def test_errors(tiny_model: SentenceTransformer, sentences: list[str]) -> None:
     """Whatever is wrong must be said before a training begins, not by torch."""
     data = scored(sentences, unit_vectors(len(sentences), 40))
+    with pytest.raises(TypeError, match="a SentenceTransformer, but got str"):
+        fit_teacher_projection("my-model", data)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"got IterableDataset: of a stream take a sample"):
         fit_teacher_projection(tiny_model, data.to_iterable_dataset())
     with pytest.raises(ValueError, match=r"0 rows"):

@@ -57,8 +57,9 @@ def markdown(summary: dict[str, Any]) -> str:
         "*agreement*: Spearman correlation between the rankings of the held-out sentences by model and teacher; "
         "*top-10*: overlap of their ten best; *pairs*: Spearman correlation with the grades of "
         f"[{summary['pairs']} sentence pairs](benchmarks/demo/pairs.jsonl) written for this project; all x 100. One "
-        "run with one seed, so differences of a point or so may be chance. *RankCSE* is the paper's loss, *ranking and "
-        "matching* what `rankcse-st train` does by default. Raw numbers, options and times: "
+        "run with one seed, so differences of a point or so may be chance. Agreement is what is trained for; the table "
+        "of tokens gains it at the expense of the pairs. *RankCSE* is the paper's loss, *ranking and matching* what "
+        "`rankcse-st train` does by default. Raw numbers, options and times: "
         "[demo.json](benchmarks/demo/results/demo.json).",
         "",
     ]

@@ -21,6 +21,7 @@ from rankcse_st.cli.record import (
     CONFIG_FILE,
     HELD_OUT_FILE,
     SELECTION,
+    check_epochs_left,
     check_output,
     check_same_run,
     read_results,
@@ -93,6 +94,8 @@ class TrainingJob:
         self._check_weights()
         refuse_idle_options(self)
         check_output(self.output, resume=self.resume, projection_head=self.options.projection_head)
+        if self.resume:
+            check_epochs_left(self._checkpoint(), self.options.epochs)
         if self.push_to_hub is not None:
             check_hub()
         self.pairs = read_all_pairs(self.sts)

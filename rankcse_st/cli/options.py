@@ -114,7 +114,7 @@ Weights = Annotated[
     typer.Option(
         "--weights",
         rich_help_panel=DATA,
-        help="'auto' measures how much each teacher should count, and drops those that do not help: on --pairs if "
+        help="'auto' measures how much each teacher should count, and drops those that do not help: by --pairs if "
         "given, else by how the teachers agree on the sentences. Default: as --teacher-weight says.",
     ),
 ]

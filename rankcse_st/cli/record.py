@@ -150,6 +150,23 @@ def _other_teachers(begun: list[dict[str, Any]], teachers: list[dict[str, Any]])
     return differing
 
 
+def check_epochs_left(checkpoint: Path | None, epochs: float) -> None:
+    """Refuse to go on with a run for fewer epochs than it has been trained for.
+
+    Raises:
+        ValueError: If it has been trained for more.
+    """
+    if checkpoint is None:
+        return
+    done = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["epoch"]
+    # A share of an epoch may be rounded up to a step.
+    if done > 1.01 * epochs and done - epochs > 0.1:
+        raise ValueError(
+            f"The run has been trained for {done:g} epochs already, but --epochs is {epochs:g}: give more to go on, or "
+            "choose another --output."
+        )
+
+
 def read_record(output: Path) -> dict[str, Any]:
     """The record of a run; an empty one if there is none."""
     path = output / RUN_FILE

@@ -114,7 +114,8 @@ class RankingLoss(nn.Module):
         fixed = None if teacher_projection is None else teacher_projection.detach()
         self.register_buffer("teacher_projection", fixed, persistent=False)
         self.gather_across_devices = gather_across_devices
-        self._scale_questioned = self._sharing_questioned = self._space_questioned = False
+        self._scale_questioned = self._sharing_questioned = False
+        self._space_questioned = self._length_questioned = False
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor | LossParts:
         columns = list(sentence_features)
@@ -244,6 +245,14 @@ class RankingLoss(nn.Module):
         terms = replace(self.terms, teacher_temperature=self._teacher_temperature(teacher))
         if self.gather_across_devices:
             check_equal_batches(len(embeddings[0]), embeddings[0].device, self.model.training)
+        elif self.model.training and not self._length_questioned:
+            # The first batch only: the last one of an epoch may well be of one row.
+            self._length_questioned = True
+            if len(embeddings[0]) == 1 and len(embeddings) <= 2 and not isinstance(teacher, TeacherScores):
+                logger.warning(
+                    "The first batch has one row, which has no other to be ranked against: nothing is learned from its "
+                    "lists. Raise per_device_train_batch_size; 64 to 512 are usual."
+                )
         if not isinstance(teacher, TeacherScores):
             lists = InBatchLists(embeddings, teacher, keys, across_devices=self.gather_across_devices)
             return [(terms, lists)]
