@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from rankcse_st.evaluation._base import undisturbed
 from rankcse_st.losses.labels import TeacherVectors, read_labels
 from rankcse_st.losses.matching import correlation
+from rankcse_st.scores.compression import main_dimensions
 from rankcse_st.student import embedding_width, untruncated
 from rankcse_st.texts import check_texts
 
@@ -131,8 +132,7 @@ def _fit(vectors: Tensor, student: Tensor) -> Tensor | None:
     """The projection ``(D, d)`` of unit vectors ``(n, D)`` to unit embeddings ``(n, d)``, if one is needed."""
     if vectors.shape == student.shape and correlation(vectors, student) >= _ONE_SPACE:
         return None
-    # Not centred, as it is products of the vectors themselves that are to be kept.
-    basis = torch.linalg.eigh(vectors.T @ vectors).eigenvectors.flip(1)[:, : student.shape[1]]
+    basis = main_dimensions(vectors, student.shape[1])
     left, _, right = torch.linalg.svd(basis.T @ vectors.T @ student, full_matrices=False)
     projection: Tensor = basis @ left @ right
     return projection.float()

@@ -177,6 +177,12 @@ def test_compressed_and_integer_labels_are_read(tiny_model: SentenceTransformer,
     plain = fit_teacher_projection(tiny_model, scored(sentences, vectors))
     scaled = fit_teacher_projection(tiny_model, scored(sentences, 7 * vectors))
     torch.testing.assert_close(plain, scaled, atol=1e-4, rtol=0)
+    integers = (1000 * vectors).round().int()
+    data = scored(sentences, integers)
+    assert all(isinstance(number, int) for number in data[0]["label"])
+    directions = torch.nn.functional.normalize(integers.float(), dim=1)
+    expected = fit_teacher_projection(tiny_model, scored(sentences, directions))
+    torch.testing.assert_close(fit_teacher_projection(tiny_model, data), expected, atol=1e-4, rtol=0)
 
 
 def test_errors(tiny_model: SentenceTransformer, sentences: list[str]) -> None:

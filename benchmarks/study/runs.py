@@ -32,6 +32,8 @@ OF_ONE_SPACE = tuple(name for name in METHODS if name != FITTED)
 # Where teacher and student differ in width, embeddings are matched by a projection, whose learning rate decides whether
 # that teaches anything: the projection suite is what this one was chosen by.
 PROJECTION_RATE = 0.1
+# What a student can learn by that has no dropout, and so no two views.
+_OF_ONE_VIEW = ("EmbedDistill", "ListNet", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill")
 # The ladder that every learning rate is chosen from, and where the search starts on it.
 LEARNING_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 # A student of the name alone learns from MiniLM.
@@ -43,12 +45,8 @@ START: dict[str, dict[str, float]] = {
         **dict.fromkeys(("EmbedDistill", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill"), 3e-4),
         FITTED: 1e-3,
     },
-    # One that has no dropout has no two views either.
-    "static": dict.fromkeys(("EmbedDistill", "ListNet", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill"), 1e-2),
-    "model2vec": {
-        **dict.fromkeys(("EmbedDistill", "ListNet", "ListNet at 0.1", "ListNet at 0.1 + EmbedDistill"), 1e-2),
-        FITTED: 3e-2,
-    },
+    "static": dict.fromkeys(_OF_ONE_VIEW, 1e-2),
+    "model2vec": {**dict.fromkeys(_OF_ONE_VIEW, 1e-2), FITTED: 3e-2},
 }
 # How many lines of the text each is trained on; one that has no layers is done in seconds.
 SENTENCES = {"minilm-3": 8192, "minilm-3 from mpnet": 8192, "static": 32768, "model2vec": 32768}

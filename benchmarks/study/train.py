@@ -105,11 +105,11 @@ def make_loss(run: Run, model: SentenceTransformer, dataset: Dataset) -> nn.Modu
     if run.method == "SimCSE":
         return MultipleNegativesRankingLoss(model)
     width = dataset.with_format("torch", columns=["label"])[0]["label"].shape[-1]
-    # A projection where the widths differ, as its documentation says; it is thrown away after training.
     same_width = width == model.get_embedding_dimension()
-    matching = EmbedDistillLoss(model, projection_dim=None if same_width else width)
     if run.method == "EmbedDistill":
-        return matching
+        # A projection where the widths differ, as its documentation says; it is thrown away after training.
+        return EmbedDistillLoss(model, projection_dim=None if same_width else width)
+    learned = bool(run.matching) and not (run.fitted or same_width)
     ranking = RankCSELoss(
         model,
         method="listnet" if run.method == "ListNet" else "listmle",
@@ -119,11 +119,12 @@ def make_loss(run: Run, model: SentenceTransformer, dataset: Dataset) -> nn.Modu
         consistency_weight=run.consistency,
         distillation_weight=run.distillation,
         views=run.views,
-        matching_weight=run.matching if run.fitted or same_width else 0.0,
+        matching_weight=0.0 if learned else run.matching,
         teacher_projection=fit_teacher_projection(model, dataset, show_progress_bar=False) if run.fitted else None,
     )
-    learned = run.matching and not (run.fitted or same_width)
-    return RankingAndMatching(ranking, matching, run.matching) if learned else ranking
+    if not learned:
+        return ranking
+    return RankingAndMatching(ranking, EmbedDistillLoss(model, projection_dim=width), run.matching)
 
 
 def _rate_of_projection(run: Run, loss: nn.Module) -> dict[str, float]:

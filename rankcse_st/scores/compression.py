@@ -56,12 +56,18 @@ class CompressionReport:
         return dataclasses.asdict(self)
 
 
+def main_dimensions(vectors: Tensor, dimension: int) -> Tensor:
+    """The dimensions of the largest second moments of rows ``(n, D)``: ``(D, d)`` with orthonormal columns.
+
+    They are not centred, unlike PCA's, since the products of the vectors themselves are to be kept; d is at most D.
+    """
+    eigenvectors: Tensor = torch.linalg.eigh(vectors.T @ vectors).eigenvectors
+    return eigenvectors.flip(1)[:, :dimension]
+
+
 @dataclass(frozen=True)
 class Compressor:
     """Projects vectors onto fewer dimensions, brings them back to length 1 and rounds them.
-
-    The dimensions are those of the largest second moments. They are not centred, unlike PCA's, since the products of
-    the vectors themselves are to be kept.
 
     Args:
         basis: ``(D, d)`` with orthonormal columns.
@@ -74,9 +80,7 @@ class Compressor:
     @classmethod
     def fit(cls, vectors: Tensor, dimension: int, dtype: CompressedDtype) -> Compressor:
         """Fit the basis on rows ``(n, D)``."""
-        moments = vectors.double().T @ vectors.double()
-        _, eigenvectors = torch.linalg.eigh(moments)
-        return cls(eigenvectors.flip(1)[:, :dimension].float().contiguous(), dtype)
+        return cls(main_dimensions(vectors.double(), dimension).float().contiguous(), dtype)
 
     def encode(self, vectors: Tensor) -> np.ndarray:
         """``(..., D)`` unit vectors to ``(..., d)`` numbers to be stored."""
